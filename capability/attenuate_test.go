@@ -40,6 +40,17 @@ func TestAttenuate(t *testing.T) {
 	if g, err := capability.Attenuate(owner, capability.MintRequest{}, 3, 777); err != nil || g.Owner || g.Epoch != 3 || g.Rights != owner.Rights {
 		t.Errorf("an owner's: %+v, %v", g, err)
 	}
+	narrow, err := capability.Attenuate(owner, capability.MintRequest{Methods: []string{"put"}}, 3, 777)
+	if err != nil || narrow.Rights != capability.SessionRights {
+		t.Errorf("an owner's, to one method: %+v, %v: no later right comes with a list of methods", narrow, err)
+	}
+	named := capability.MintRequest{Methods: []string{"put"}, Rights: capability.Append | capability.Schema}
+	if g, err := capability.Attenuate(owner, named, 3, 777); err != nil || g.Rights != named.Rights {
+		t.Errorf("an owner's, to one method and a later right: %+v, %v", g, err)
+	}
+	if g, err := capability.Attenuate(narrow, named, 3, 777); g != nil || codeOf(err) != fault.Widening {
+		t.Errorf("from one method to a later right: %+v, %v", g, err)
+	}
 }
 
 func TestCheckLive(t *testing.T) {

@@ -99,8 +99,8 @@ func (m *MintRequest) CheckKeyLimits() *fault.Error {
 	for _, list := range []struct {
 		name string
 		keys []string
-		need Rights
-	}{{"read_keys", m.ReadKeys, Read}, {"write_keys", m.WriteKeys, Append}} {
+		need Rights // any of them
+	}{{"read_keys", m.ReadKeys, Read}, {"write_keys", m.WriteKeys, Append | LaterRights}} {
 		if err := CheckKeys(list.name, list.keys); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (m *MintRequest) CheckKeyLimits() *fault.Error {
 		case list.keys == nil:
 		case IsSpace(Target(m.ID)):
 			return fault.BadArgument.With("%s: only the ref of a session can be limited to keys", list.name)
-		case !m.Rights.Has(list.need):
-			return fault.BadArgument.With("%s limits the right %s, which the new ref does not carry: add it, or leave %s out", list.name, list.need, list.name)
+		case m.Rights&list.need == 0:
+			return fault.BadArgument.With("%s limits the right %s, which the new ref does not carry: add it, or leave %s out", list.name, list.need&^LaterRights, list.name)
 		case m.Message != "":
 			return fault.BadArgument.With("%s and message exclude each other: message/ID and part/ID/ are the keys of a message", list.name)
 		}
@@ -146,8 +146,8 @@ func CheckSameMint(there, g *Grant) *fault.Error {
 	return fault.AlreadyExists.With("a ref with this id exists already")
 }
 
-// MintOwner returns the owner ref's grant of a new session, from the space ref that creates it: all
-// session rights, no epoch, and no later expiry than the space ref's. It is bound to no key, also
+// MintOwner returns the owner ref's grant of a new session, from the space ref that creates it:
+// OwnerRights, no epoch, and no later expiry than the space ref's. It is bound to no key, also
 // below a sealed space ref: a seal protects existing sessions against a thief of the space ref's
 // text, and this ref, whose secret the key's holder creates together with the session, is for that
 // session alone. Errors as for Mint, and MissingRight if space has no create right.
@@ -159,7 +159,7 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 	if !IsSpace(space.Target) || !space.Rights.Has(Create) {
 		return nil, fault.MissingRight.With("creating a session needs a space ref with create, this one carries %s", space.Rights)
 	}
-	g := &Grant{ID: m.ID, Target: target, Parent: space.ID, Hash: m.Hash, Owner: true, Rights: SessionRights, Expires: cmp.Or(m.Expires, space.Expires),
+	g := &Grant{ID: m.ID, Target: target, Parent: space.ID, Hash: m.Hash, Owner: true, Rights: OwnerRights, Expires: cmp.Or(m.Expires, space.Expires),
 		Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, joinActor(space.Actor, DefaultOwnerActor)), Created: now}
 	if err := checkMinted(g); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func checkLimitsWithin(parent, child *Grant) *fault.Error {
 
 // checkMinted checks that a minted ref's fields are well formed.
 func checkMinted(g *Grant) *fault.Error {
-	all := SessionRights
+	all := OwnerRights
 	if IsSpace(g.Target) {
 		all = SpaceRights
 	}

@@ -47,7 +47,7 @@ func spaceRef() *capability.Grant {
 }
 
 func ownerRef() *capability.Grant {
-	return &capability.Grant{ID: parentID, Target: session1, Owner: true, Rights: capability.SessionRights, Actor: "owner"}
+	return &capability.Grant{ID: parentID, Target: session1, Owner: true, Rights: capability.OwnerRights, Actor: "owner"}
 }
 
 func wish(change func(*capability.MintRequest)) capability.MintRequest {
@@ -91,7 +91,7 @@ func TestMintTakesTheParentsLimits(t *testing.T) {
 
 func TestMint(t *testing.T) {
 	t.Parallel()
-	all := capability.SessionRights
+	all := capability.OwnerRights
 	for _, row := range []struct {
 		asks   string
 		parent *capability.Grant
@@ -227,7 +227,7 @@ func TestMintOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &capability.Grant{ID: sealedID, Target: session1, Parent: space.ID, Hash: [32]byte{1}, Owner: true, Rights: capability.SessionRights,
+	want := &capability.Grant{ID: sealedID, Target: session1, Parent: space.ID, Hash: [32]byte{1}, Owner: true, Rights: capability.OwnerRights,
 		Seal: seal, Label: "mine", Actor: "owner", Created: 777}
 	if !reflect.DeepEqual(g, want) {
 		t.Errorf("minted\n%+v, want\n%+v", g, want)

@@ -10,9 +10,9 @@ import (
 )
 
 // Rights is a set of rights, one bit each.
-type Rights uint8
+type Rights uint16
 
-// The rights on a session, then the ones on a space alone.
+// The rights on a session, the ones on a space alone, then those that came later.
 const (
 	Read Rights = 1 << iota
 	Append
@@ -20,16 +20,26 @@ const (
 	Revoke
 	Create
 	List
+	_
+	Schema // put and remove schemas of values
 )
 
-// SessionRights are all rights of a session ref, SpaceRights all rights of a space ref.
+// SessionRights are the rights that every owner's ref is stored with, SpaceRights all rights of a
+// space ref. LaterRights are rights of sessions that came later: every owner's ref has them, without
+// being stored with them (OwnerRights), so that a server of the version before finds what it knows;
+// others have them only if they are named. A ref from before has none of them.
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List
+	LaterRights   = Schema
+	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
-// rightNames are in the order of the bits.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list"}
+// rightNames are in the order of the bits; "" is none.
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "", "schema"}
+
+// RightNames returns the names of all rights.
+func RightNames() []string { return (OwnerRights | SpaceRights).Names() }
 
 // Has reports whether r has every right in need.
 func (r Rights) Has(need Rights) bool { return r&need == need }
@@ -64,15 +74,15 @@ next:
 	for _, name := range names {
 		name = strings.TrimSpace(name)
 		for i, n := range rightNames {
-			if n == name {
+			if n == name && n != "" {
 				set |= 1 << i
 				continue next
 			}
 		}
-		return 0, fault.BadArgument.With("%q is not a right: there are %s", fault.Clip(name), strings.Join(rightNames[:], ", "))
+		return 0, fault.BadArgument.With("%q is not a right: there are %s", fault.Clip(name), strings.Join(RightNames(), ", "))
 	}
 	if set == 0 {
-		return 0, fault.BadArgument.With("no rights are named: there are %s", strings.Join(rightNames[:], ", "))
+		return 0, fault.BadArgument.With("no rights are named: there are %s", strings.Join(RightNames(), ", "))
 	}
 	return set, nil
 }
@@ -84,7 +94,7 @@ func (r Rights) MarshalJSON() ([]byte, error) { return json.Marshal(r.Names()) }
 func (r *Rights) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {
-		return fault.BadArgument.Because(err, "rights are a list of names: %s", strings.Join(rightNames[:], ", "))
+		return fault.BadArgument.Because(err, "rights are a list of names: %s", strings.Join(RightNames(), ", "))
 	}
 	set, err := RightsNamed(names)
 	if err != nil {

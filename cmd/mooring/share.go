@@ -59,7 +59,7 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
+	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, schema; of a space create, list, share, revoke; with commas (required)")
 	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "name of its user in events and audit: a path below REF's actor")
@@ -71,7 +71,7 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to this key, which mooring key prints at its receiver")
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
-	completeList(cmd, "rights", (capability.SessionRights | capability.SpaceRights).Names()...)
+	completeList(cmd, "rights", capability.RightNames()...)
 	completeList(cmd, "methods", appendable...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := rejectZeroLimits(flags, "expires", "redemptions", "from"); err != nil {

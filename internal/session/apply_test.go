@@ -50,7 +50,7 @@ func TestCreate(t *testing.T) {
 		t.Fatalf("row %+v", row)
 	}
 	g := w.store.Grant(o.ref)
-	if !g.Owner || g.Rights != capability.SessionRights || g.Parent != w.space || g.Actor != "ann" || g.Label != "mine" {
+	if !g.Owner || g.Rights != capability.OwnerRights || g.Parent != w.space || g.Actor != "ann" || g.Label != "mine" {
 		t.Fatalf("owner %+v", g)
 	}
 	if ev := o.last(); ev.Ref != w.space || strings.Contains(string(ev.Payload), sha(o.ref)) {

@@ -69,6 +69,9 @@ func featuresOf(op *ledger.Intent) Features {
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			return FeatureKeys
 		}
+		if rights, _ := capability.RightsNamed(argNames(op, "rights")); rights&capability.LaterRights != 0 {
+			return FeatureKeys
+		}
 		for _, name := range argNames(op, "methods") {
 			if name == MethodPatch || name == MethodAdd {
 				return FeatureKeys

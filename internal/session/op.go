@@ -289,7 +289,7 @@ func decodeShare(r *argReader) op {
 	rights, err := capability.RightsNamed(names)
 	o.mint.Rights = rights
 	if err != nil {
-		r.fail(fault.BadArgument.With("rights: name some of read, append, share, revoke"))
+		r.fail(fault.BadArgument.With("rights: name some of %s", strings.Join(capability.OwnerRights.Names(), ", ")))
 	} else if err := checkShare(&o.mint); err != nil {
 		r.fail(err)
 	}

@@ -52,7 +52,7 @@ func TestRotatePutsANewOwnerInTheOldOnesPlace(t *testing.T) {
 	owner := o.under(next)
 	owner.apply(op("put", "key", "message/m", "payload", raw(`{"a":2}`)))
 	g := w.store.Grant(next)
-	if !g.Owner || g.Rights != capability.SessionRights || g.Label != "mine" || g.Actor != "owner" || g.Parent != w.space {
+	if !g.Owner || g.Rights != capability.OwnerRights || g.Label != "mine" || g.Actor != "owner" || g.Parent != w.space {
 		t.Errorf("the new owner: %+v", g)
 	}
 	mustEqual(t, "the helper's parent", w.store.Grant(helper).Parent, next)

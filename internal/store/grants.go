@@ -75,6 +75,9 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	g.ID, g.Parent = joinRef(g.Target, tail), joinRef(parentTarget, parentTail)
 	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within|inKeys)
 	g.VisibleFrom, g.MaxRedemptions, g.Redemptions, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
+	if g.Owner {
+		g.Rights |= capability.LaterRights
+	}
 	copy(g.Hash[:], hash)
 	if len(seal) > 0 {
 		g.Seal = seal
@@ -99,18 +102,19 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	_, tail := splitRef(g.ID)
 	parentTarget, parentTail := splitRef(g.Parent)
 	var owner int64
-	if g.Owner {
-		owner = 1
+	all := g.Rights
+	if g.Owner { // a server that does not know them would refuse to rotate the ref
+		owner, all = 1, all&^capability.LaterRights
 	}
 	// A server that does not know a limit must find no rights without it.
 	var rights, within, inKeys int64
 	switch {
 	case g.ReadKeys != nil || g.WriteKeys != nil:
-		inKeys = int64(g.Rights)
+		inKeys = int64(all)
 	case g.Message != "":
-		within = int64(g.Rights)
+		within = int64(all)
 	default:
-		rights = int64(g.Rights)
+		rights = int64(all)
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
 		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal,

@@ -25,7 +25,7 @@ export type Payload = object | JSONText;
 export type Now<T> = T | Reference;
 
 /** The rights that a ref can have. */
-export type Right = "read" | "append" | "share" | "revoke" | "create" | "list";
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "schema";
 
 /** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {

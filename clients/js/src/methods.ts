@@ -80,8 +80,8 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list"];
-  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke`);
+  const known = ["read", "append", "share", "revoke", "create", "list", "schema"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, schema`);
 };
 const appending = ["appendText", "begin", "finalize", "put", "remove"];
 const methodNames: Check = (name, v, json) => {

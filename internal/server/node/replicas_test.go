@@ -150,7 +150,7 @@ func TestCreatedObjectIsTheOwners(t *testing.T) {
 	p := r.dial()
 	m := r.create(p)
 	_, grant := describe(t, m.sess)
-	if id, _ := grant.Id(); id != m.owner.ID || !grant.Owner() || capability.Rights(grant.Rights()) != capability.SessionRights {
+	if id, _ := grant.Id(); id != m.owner.ID || !grant.Owner() || capability.Rights(grant.Rights()) != capability.OwnerRights {
 		t.Errorf("described as %v", grant)
 	}
 }

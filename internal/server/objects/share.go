@@ -80,7 +80,7 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	r.fail(err)
 	m.Expires, m.Lifetime, m.VisibleFrom = from.Expires(), from.Lifetime(), from.From()
 	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
-	if bits := from.Rights() &^ wire.KeyLimits; bits > 0xff {
+	if bits := from.Rights() &^ wire.KeyLimits; capability.Rights(bits)&^(capability.OwnerRights|capability.SpaceRights) != 0 {
 		return m, fault.BadArgument.With("the bits %#x are not rights", bits)
 	} else {
 		m.Rights = capability.Rights(bits)

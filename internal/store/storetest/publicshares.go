@@ -281,7 +281,7 @@ func testLookups(t *testing.T, fresh Fresh) {
 	row := liveRow(id, space, 1)
 	row.External = "outside " + id
 	old, owner := grant(newRef(id), newRef(space)), grant(newRef(id), newRef(space))
-	old.Owner, owner.Owner, old.Revoked = true, true, 5
+	old.Owner, owner.Owner, old.Revoked, owner.Rights = true, true, 5, capability.OwnerRights
 	first, second, dead, below := grant(newRef(id), owner.ID), grant(newRef(id), owner.ID), grant(newRef(id), owner.ID), grant(newRef(id), "")
 	first.Created, second.Created, dead.Revoked = 1, 2, 5
 	below.Parent = first.ID

@@ -69,6 +69,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 		Turns: []*session.Turn{turn, ended}, Grants: []*capability.Grant{g, none, &keys, &written},
 	}, id)
 
+	g.Rights, keys.Rights = capability.OwnerRights, capability.OwnerRights // an owner's ref is stored without the later rights, and has them
 	key := session.StreamKey{Session: id, Outbox: outbox}
 	named, other := session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "ses-outside"}, session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "other"}
 	rows := f.load(&session.ReadSet{
@@ -333,7 +334,7 @@ func testDropState(t *testing.T, fresh Fresh) {
 		rows, events, entries = append(rows, row), append(events, e), append(entries, entryOf(e))
 		turns = append(turns, &session.Turn{Session: s, Message: "m", Status: session.Streaming, Begun: 1})
 		owner := grant(newRef(s), maker)
-		owner.Owner = true
+		owner.Owner, owner.Rights = true, capability.OwnerRights
 		grants = append(grants, owner)
 	}
 	g := grants[0]
@@ -377,7 +378,7 @@ func testExternals(t *testing.T, fresh Fresh) {
 		row := liveRow(newSession(), space, 1)
 		row.External = external
 		owner, below := grant(newRef(row.ID), maker), grant(newRef(row.ID), nobody)
-		owner.Owner = true
+		owner.Owner, owner.Rights = true, capability.OwnerRights
 		f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{owner, below}}, row.ID)
 		return row
 	}
