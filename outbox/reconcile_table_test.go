@@ -173,6 +173,8 @@ func TestPlansAreTheTables(t *testing.T) {
 		intent.Op{Method: "following", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: c[0], Path: "cursor"}}}, intent.Op{Method: "knowing", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: a[0], Path: "cursor"}}})
 	offset := p.add(true, intent.Op{Method: "put"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
 	needs := p.add(false, intent.Op{Method: "put", Deps: []string{e[1]}}, intent.Op{Method: "put", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "put", Args: refTo(a[0], "none")}, keyed("begin", "message/i"))
+	keys := p.add(false, keyed("put", "todo/1", ledger.Arg{Name: "expect", JSON: []byte("0")}), keyed("patch", "todo/1", ledger.Arg{Name: "patch", JSON: []byte(`{"n":1}`)}))
+	p.add(false, keyed("add", "todo/1", ledger.Arg{Name: "expect", Ref: &ledger.Ref{Op: keys[1], Path: "cursor"}}), intent.Op{Method: "put", Deps: []string{keys[0]}})
 	log := func() *sessionLog { return &sessionLog{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
 	var plans []tablePlan
 	add := func(name string, p *planned, log *sessionLog, expecting bool, next map[string]string) {

@@ -51,7 +51,7 @@ export interface Reconciled {
 
 /** Options of reconciling. */
 export interface ReconcileOptions {
-  /** Also sends ops that expect a state of the session: a cursor, or an offset in a text. They were meant for the session as it was. */
+  /** Also sends ops that expect a state of the session: its cursor, a key's, or an offset in a text. They were meant for the session as it was. */
   expecting?: boolean;
   /** Only returns the plan. */
   plan?: boolean;
@@ -103,7 +103,11 @@ function lacks(log: Log, o: Outcome, seq: number): boolean {
 /** Why an op was meant for the session as it was; "" if it was not. */
 function expects(op: OpRow): string {
   if (op.expected) return "it expects the session at a cursor";
-  return op.args.some((a) => a.name === "offset") ? "it expects a text of a length" : "";
+  for (const { name } of op.args) {
+    if (name === "offset") return "it expects a text of a length";
+    if (name === "expect") return "it expects a key's value of a cursor";
+  }
+  return "";
 }
 
 /** A batch that is to be committed again. */

@@ -153,8 +153,11 @@ func (o *Op) Expectation() string {
 		return "it expects the session at a cursor"
 	}
 	for _, a := range o.Args {
-		if a.Name == "offset" {
+		switch a.Name {
+		case "offset":
 			return "it expects a text of a length"
+		case "expect":
+			return "it expects a key's value of a cursor"
 		}
 	}
 	return ""
