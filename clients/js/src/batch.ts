@@ -21,6 +21,9 @@ export const reference = (op: string, path = ""): Reference => ({ opRef: { op, p
 /** A payload: an object that JSON can hold, or JSON text that is kept byte for byte (jsonText). */
 export type Payload = object | JSONText;
 
+/** What a key can be put to: of Mooring's kinds an object, of one's own kinds anything that JSON can hold, null too. */
+export type Value = Payload | string | number | boolean | null;
+
 /** A value, or a result that does not exist yet. */
 export type Now<T> = T | Reference;
 
@@ -102,6 +105,15 @@ export class Promised implements Reference {
   expect(cursor: Now<number>): this {
     this.#batch.change(this.#place, (op) => ({ ...op, expected: expectOf(cursor) }));
     return this;
+  }
+
+  /**
+   * Makes a put, remove, patch or add a conflict unless its key's value was last changed at this cursor (Entry.cursor, or the "cursor"
+   * of the op that did); 0 expects that there is none. The outcome of a conflict has the cursor of the key's last change. Unlike expect
+   * it is compared when the op's turn comes, and other keys may change meanwhile.
+   */
+  expectKey(cursor: Now<number>): this {
+    return this.arg("expect", cursor);
   }
 
   /** Gives the op an id of the caller's, a ULID, instead of one made of the batch's. */
@@ -191,14 +203,35 @@ export class Batch {
     return new Promised(this, place);
   }
 
-  /** Sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload. An equal payload changes nothing. */
-  put(key: Now<string>, payload: Now<Payload>): Promised {
+  /**
+   * Sets a key to a payload: of the kinds that Mooring knows (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to an object, of
+   * a kind of your own (KIND or KIND/ID[/ID…], up to 512 bytes: todo/1, plan) to any value. An equal payload changes nothing.
+   */
+  put(key: Now<string>, payload: Now<Value>): Promised {
     return this.do("put", { key, payload });
   }
 
   /** Removes a key; a missing one changes nothing. */
   remove(key: Now<string>): Promised {
     return this.do("remove", { key });
+  }
+
+  /**
+   * Changes members of the value of a key of your own kinds, by RFC 7396: patch is an object with the members to set, null for those to
+   * remove; nested objects are patched likewise. Two patches of different members both apply, whoever made them. What patch does not name
+   * keeps its bytes. A value that is missing or no object counts as {}; a patch that is no object replaces the value. A value in which
+   * a name stands twice is rejected (bad_payload).
+   */
+  patch(key: Now<string>, patch: Now<Value>): Promised {
+    return this.do("patch", { key, patch });
+  }
+
+  /**
+   * Adds a whole number to a member of the value of a key of your own kinds, an object; a missing value or member counts as 0. The number
+   * and the sum are within 2^53 - 1; a member that is no whole number is rejected (bad_payload).
+   */
+  add(key: Now<string>, member: Now<string>, by: Now<number>): Promised {
+    return this.do("add", { key, member, by });
   }
 
   /** Puts a message and opens its turn: until finalize its parts can grow. */

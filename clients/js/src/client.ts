@@ -3,7 +3,7 @@
 
 import { abortTurns, type AbortedTurns, type AbortOptions } from "./aborting.js";
 import { newBackoff } from "./backoff.js";
-import { Batch, endOf, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
+import { Batch, endOf, type BatchHome, type OwnerRef, type ShareOptions, Ticket, type Value } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
 import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
@@ -15,7 +15,7 @@ import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, hashFor, lastArgs, readEvents, readInfo, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Cut, type Description, type Events, follow, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -363,7 +363,7 @@ export class Space {
     const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "", readKeys, writeKeys } = options;
     const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), ...(readKeys && { readKeys }), ...(writeKeys && { writeKeys }), expires: endOf(options) ?? 0, from, message, label, actor };
     await this.#client.call(this.#held, async (live, peer) => {
-      const known = lifetime !== undefined && (await peer.features).has("lifetime");
+      const known = lifetime !== undefined && (await peer.has("lifetime"));
       await live["share"]!({ id: ref.id, hash: ref.hashText, limits: { ...limits, ...(known && { lifetime }) }, redemptions, seal });
     }, waiting);
     return ref;
@@ -444,7 +444,7 @@ export class Session {
   }
 
   /** Commits one put. */
-  async put(key: string, payload: Payload): Promise<Ticket> {
+  async put(key: string, payload: Value): Promise<Ticket> {
     const b = this.batch();
     b.put(key, payload);
     return b.commit();
@@ -501,7 +501,7 @@ export class Session {
    * server_behind if the log has another one. keys are the only ones wanted, as in SubscribeOptions.
    */
   snapshot(options: Waiting & { at?: number; hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<State> {
-    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, options.at ?? 0, await hashFor(peer, options.hash), options.keys), options);
+    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, peer, options.at ?? 0, options.hash, options.keys), options);
   }
 
   /**
@@ -511,8 +511,7 @@ export class Session {
    */
   events(after = 0, limit = 0, options: Waiting & { hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<Events> {
     return this.#client.call(this.#now(), async (live, peer) => {
-      const hash = await hashFor(peer, options.hash);
-      return readEvents(await live["events"]!(after, limit, ...lastArgs(hash, options.keys)));
+      return readEvents(await live["events"]!({ from: after, limit, ...(await readParams(peer, options.hash, options.keys)) }));
     }, options);
   }
 

@@ -123,5 +123,14 @@ function codeNumber(v: unknown): { code?: number } {
   return typeof n === "number" || typeof n === "bigint" ? { code: Number(n) } : {};
 }
 
-/** Shortens input that a message repeats. */
-export const clip = (s: string): string => (s.length > 64 ? `${s.slice(0, 64)}…` : s);
+/** Shortens input that a message repeats, to 64 bytes of UTF-8. */
+export function clip(s: string): string {
+  let bytes = 0, end = 0;
+  for (const c of s) {
+    const n = c.codePointAt(0)!;
+    bytes += n < 0x80 ? 1 : n < 0x800 ? 2 : n < 0x10000 ? 3 : 4;
+    if (bytes > 64) return `${s.slice(0, end)}…`;
+    end += c.length;
+  }
+  return s;
+}

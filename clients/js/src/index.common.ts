@@ -1,7 +1,7 @@
 // The package's exports that are the same everywhere.
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
-export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket } from "./batch.js";
+export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export type { EntryInfo, EntryPage, KeyOptions, KeyPageOptions } from "./keys.js";

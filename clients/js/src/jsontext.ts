@@ -5,14 +5,25 @@ export function isWellFormed(s: string): boolean {
   return !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(s);
 }
 
-/** Whether a text is one JSON value that can be written as UTF-8. */
+/** How deep lists and objects may be nested: a server takes no more. */
+const maxNesting = 10_000;
+
+/** Whether a text is one JSON value that can be written as UTF-8, and not nested too deep. */
 export function isJSON(text: string): boolean {
   try {
     JSON.parse(text);
   } catch {
     return false;
   }
-  return isWellFormed(text);
+  if (!isWellFormed(text)) return false;
+  for (let i = 0, depth = 0; text.length > maxNesting && i < text.length; i++) {
+    const c = text[i];
+    if (c === '"') i = skipValue(text, i) - 1;
+    else if (c === "{" || c === "[") {
+      if (++depth > maxNesting) return false;
+    } else if (c === "}" || c === "]") depth--;
+  }
+  return true;
 }
 
 /** Where the white space that begins at i ends. */

@@ -3,26 +3,22 @@
 
 import { clip, fault } from "./fault.js";
 import type { Arg, Intent } from "./intent.js";
+import { idRule, isID, isOwnKey, keyKind } from "./key.js";
 import { isOffline, isSession, targetOf } from "./ref.js";
 import { byteLength, fromBase64url } from "./text.js";
 
 const labelBytes = 256;
-const maxIDBytes = 200;
 const maxParts = 10_000;
 
 type Check = (name: string, value: unknown, json: string) => void;
 interface Param {
   readonly must: boolean;
-  readonly check: Check;
+  readonly check: Check | undefined; // undefined: any JSON, null too
 }
 
 const bad = (reason: string): never => {
   throw fault("bad_argument", reason);
 };
-
-const idRule = `use 1 to ${maxIDBytes} letters, digits and _.:@+-`;
-const idText = (s: string, slashes = false): boolean =>
-  s !== "" && s.length <= maxIDBytes && (slashes ? /^[A-Za-z0-9_.:@+/-]+$/ : /^[A-Za-z0-9_.:@+-]+$/).test(s);
 
 const halfCharacter = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 const anyText: Check = (name, v) => {
@@ -41,23 +37,26 @@ const full: Check = (name, v, json) => {
 };
 const id: Check = (name, v, json) => {
   full(name, v, json);
-  if (!idText(v as string)) throw fault("bad_key", `${name}: ${JSON.stringify(clip(v as string))} is not an id: ${idRule}`);
+  if (!isID(v as string)) throw fault("bad_key", `${name}: ${JSON.stringify(clip(v as string))} is not an id: ${idRule}`);
 };
 const key: Check = (name, v) => {
   anyText(name, v, "");
-  const s = v as string, [kind, ...rest] = s.split("/");
-  const good =
-    s === "session" || s === "session_diff" ||
-    (kind === "message" && rest.length === 1 && idText(rest[0]!)) ||
-    (kind === "part" && rest.length === 2 && rest.every((r) => idText(r))) ||
-    (kind === "model" && idText(rest.join("/"), true));
-  if (!good) {
-    throw fault("bad_key", `${JSON.stringify(clip(s))} is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to ${maxIDBytes} letters, digits and _.:@+-`);
+  keyKind(v as string);
+};
+const partKey: Check = (name, v) => {
+  anyText(name, v, "");
+  if (keyKind(v as string) !== "part") throw fault("bad_key", "text can be appended to a part only: part/MESSAGE/ID");
+};
+const ownKey = (method: string): Check => (name, v) => {
+  key(name, v, "");
+  if (!isOwnKey(v as string)) {
+    throw fault("bad_key", `${method} changes values of your own kinds alone (todo/1, plan): ${JSON.stringify(clip(v as string))} has rules of its own, put it whole`);
   }
 };
-const partKey: Check = (name, v, json) => {
-  key(name, v, json);
-  if (!(v as string).startsWith("part/")) throw fault("bad_key", "text can be appended to a part only: part/MESSAGE/ID");
+const member: Check = (name, v) => {
+  if (typeof v !== "string" || halfCharacter.test(v)) bad(`${name} is not the name of a member: a string of whole characters`);
+  const bytes = byteLength(v as string);
+  if (bytes > labelBytes) throw fault("too_large", `${name} has ${bytes} bytes, the limit is ${labelBytes}`);
 };
 const streamed: Check = (name, v, json) => {
   anyText(name, v, json);
@@ -68,8 +67,11 @@ const streamed: Check = (name, v, json) => {
 const object: Check = (name, v) => {
   if (v === null || typeof v !== "object" || Array.isArray(v)) throw fault("bad_payload", `${name} is not a JSON object`);
 };
-const number: Check = (name, v, json) => {
-  if (!/^\s*(0|[1-9]\d*)\s*$/.test(json) || typeof v !== "number" || v > 2 ** 53) bad(`${name} is not a whole number from 0 to 2^53`);
+const number: Check = (name, _, json) => {
+  if (!/^\s*(0|[1-9]\d*)\s*$/.test(json) || BigInt(json) > 2n ** 53n) bad(`${name} is not a whole number from 0 to 2^53`);
+};
+const integer: Check = (name, v, json) => {
+  if (!/^\s*-?(0|[1-9]\d*)\s*$/.test(json) || !Number.isSafeInteger(v)) bad(`${name} is not a whole number from -(2^53-1) to 2^53-1`);
 };
 const schema: Check = (name, v, json) => {
   number(name, v, json);
@@ -83,7 +85,7 @@ const rights: Check = (name, v, json) => {
   const known = ["read", "append", "share", "revoke", "create", "list", "schema"];
   if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, schema`);
 };
-const appending = ["appendText", "begin", "finalize", "put", "remove"];
+const appending = ["add", "appendText", "begin", "finalize", "patch", "put", "remove"];
 const methodNames: Check = (name, v, json) => {
   texts(name, v, json);
   if ((v as string[]).length === 0 || !(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
@@ -143,6 +145,7 @@ const parts: Check = (name, v) => {
 
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
+const anything: Param = { must: true, check: undefined };
 
 const order: Check = (name, v, json) => {
   text(name, v, json);
@@ -154,8 +157,10 @@ const creation = { external: may(text), ref: must(newRef), hash: must(hash), lab
 const methods: Record<string, Record<string, Param>> = {
   create: { ...creation, order: may(order) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text) },
-  put: { key: must(key), payload: must(object), schema_version: may(schema) },
-  remove: { key: must(key) },
+  put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number) },
+  remove: { key: must(key), expect: may(number) },
+  patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number) },
+  add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number) },
   begin: { message: must(id), payload: must(object), schema_version: may(schema) },
   appendText: { key: must(partKey), offset: must(number), text: must(streamed) },
   finalize: {
@@ -179,18 +184,22 @@ export const methodList: readonly string[] = Object.keys(methods).sort();
 /** Whether a method makes the session that its batch is for. */
 export const creates = (method: string): boolean => method === "create" || method === "fork";
 
+/** put's parameters for a value of its users' kinds. */
+const putOwn = { ...methods["put"], payload: anything };
+
 /** Throws unknown_method, bad_argument, bad_key, bad_payload or too_large for an op that could never apply. */
 export function checkOp(op: Intent): void {
-  const params = Object.hasOwn(methods, op.method) ? methods[op.method]! : undefined;
+  let params = Object.hasOwn(methods, op.method) ? methods[op.method]! : undefined;
   if (params === undefined) {
     throw fault("unknown_method", `there is no method ${JSON.stringify(clip(op.method))}: use one of ${methodList.join(", ")}`);
   }
+  if (op.method === "put" && hasOwnKey(op)) params = putOwn;
   const given = new Map<string, Arg>(op.args.map((a) => [a.name, a]));
   for (const [name, p] of Object.entries(params)) {
     const a = given.get(name);
-    if (a?.ref) continue;
+    if (a?.ref || (a && p.check === undefined)) continue;
     const value: unknown = a?.json === undefined ? null : JSON.parse(a.json);
-    if (value !== null) p.check(name, value, a!.json!);
+    if (value !== null) p.check!(name, value, a!.json!);
     else if (p.must) bad(`${op.method} needs ${name}`);
   }
   for (const name of given.keys()) {
@@ -199,4 +208,40 @@ export function checkOp(op: Intent): void {
       bad(`${op.method} has no argument ${JSON.stringify(clip(name))}; it takes ${takes}`);
     }
   }
+}
+
+/** The features of a server that ops may need: an older one would reject them for good. A reader of the sessions that they change needs them too. */
+export const features: readonly string[] = ["keys"];
+
+/** The features that ops need. A reference in place of a key counts as needing none: the server decides it when its value is known. */
+export const featuresOf = (ops: readonly NamedOp[]): readonly string[] => (ops.some(needsKeys) ? features : []);
+
+/** An op's method and arguments, as they are stored and sent. */
+type NamedOp = { readonly method: string; readonly args?: readonly Arg[] };
+
+function needsKeys(op: NamedOp): boolean {
+  const has = (name: string): boolean => op.args?.some((a) => a.name === name) === true;
+  switch (op.method) {
+    case "patch": case "add":
+      return true;
+    case "put": case "remove": case "purge":
+      return has("expect") || hasOwnKey(op);
+    case "share": {
+      const names = argValue(op, "methods");
+      return has("read_keys") || has("write_keys") || (Array.isArray(names) && (names.includes("patch") || names.includes("add")));
+    }
+  }
+  return false;
+}
+
+/** Whether an op's key is of its users' kinds. */
+function hasOwnKey(op: NamedOp): boolean {
+  const text = argValue(op, "key");
+  return typeof text === "string" && isOwnKey(text);
+}
+
+/** The value of an argument; undefined if it has none, or that is a reference. */
+function argValue(op: NamedOp, name: string): unknown {
+  const json = op.args?.find((a) => a.name === name)?.json;
+  return json === undefined ? undefined : JSON.parse(json);
 }

@@ -12,7 +12,7 @@ export function merge(value: string | undefined, patch: string): string {
 
 /** The value, which is an object or absent, with a whole number added to one of its members, which counts as 0 if it is absent. Throws bad_payload. */
 export function add(value: string | undefined, member: string, by: number): string {
-  if (value && isText(value) && !isObject(value)) throw fault("bad_payload", "the value is no object: a number is added to a member of one");
+  if (value && isJSON(value) && !isObject(value)) throw fault("bad_payload", "the value is no object: a number is added to a member of one");
   if (!Number.isSafeInteger(by)) throw fault("bad_payload", `what is added is not within ±${Number.MAX_SAFE_INTEGER}`);
   if (!isWellFormed(member)) throw fault("bad_payload", "the member's name is not Unicode text");
   return merged(value, `{${JSON.stringify(member)}:${by}}`, (old, at) => {
@@ -49,26 +49,13 @@ interface Open {
 const unnamed = -1;
 
 function merged(value: string | undefined, patch: string, sum?: Sum): string {
-  if (!isText(patch)) throw fault("bad_payload", "the patch is not JSON text, or nested too deep");
-  if (value && !isText(value)) throw fault("bad_payload", "the value is not JSON text, or nested too deep");
+  if (!isJSON(patch)) throw fault("bad_payload", "the patch is not JSON text, or nested too deep");
+  if (value && !isJSON(value)) throw fault("bad_payload", "the value is not JSON text, or nested too deep");
   if (!isObject(patch)) return patch;
   return walk(value && isObject(value) ? value : "{}", readPatch(patch), sum);
 }
 
 const isObject = (text: string): boolean => text[skipSpace(text, 0)] === "{";
-
-/** Whether a text is JSON that the server takes too: lists and objects nested at most 10,000 deep. */
-function isText(text: string): boolean {
-  if (!isJSON(text)) return false;
-  for (let i = 0, depth = 0; i < text.length; i++) {
-    const c = text[i];
-    if (c === '"') i = skipValue(text, i) - 1;
-    else if (c === "{" || c === "[") {
-      if (++depth > 10_000) return false;
-    } else if (c === "}" || c === "]") depth--;
-  }
-  return true;
-}
 
 /** The members of a patch, each before those in it; the first is the patch itself. */
 function readPatch(patch: string): Member[] {

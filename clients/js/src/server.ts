@@ -8,6 +8,7 @@ import { fault, faultOf, MooringError } from "./fault.js";
 import { type Arg, hintsOf, outcomeOf, type Limits } from "./intent.js";
 import type { Held, LinkStream, StreamRequest, WireBatch } from "./link.js";
 import type { Reply } from "./machine.js";
+import { featuresOf } from "./methods.js";
 import { isSealed, type Ref } from "./ref.js";
 import { prove, Turns } from "./seal.js";
 import { Transport, type WebSocketConstructor } from "./transport.js";
@@ -171,30 +172,35 @@ export class Peer {
   readonly #proofs = new Turns(32); // a server forgets the oldest of 64 challenges
   readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and the session; the least recently used first
   readonly #got = new Map<string, unknown>(); // their results
+  readonly #agent: string;
+  readonly #setLimits: (l: Partial<Limits>) => void;
   #bad: MooringError | undefined; // why this server cannot be used
-  #setFeatures!: (features: ReadonlySet<string>) => void;
-  /** The server's features beyond the first version: it refuses fields that it does not know. */
-  readonly features = new Promise<ReadonlySet<string>>((resolve) => { this.#setFeatures = resolve; });
+  #features: ReadonlySet<string> = new Set(); // by its last answer to hello
+  #answered!: () => void;
+  readonly #hello: Promise<void>; // the first hello was answered, or will not be
 
   /** at: HOST:PORT as it was dialled. */
   constructor(transport: Transport, at: string, { agent, quiet, sealKey }: ServerOptions, limits: (l: Partial<Limits>) => void) {
     this.#transport = transport;
     this.#at = at;
     this.#sealKey = sealKey;
+    this.#agent = agent;
+    this.#setLimits = limits;
     this.#main = new RpcSession(transport, undefined, {
       onSendError: () => new Error("the client could not take this"), // errors here are not sent to the server
       limits: { maxMessageSize: 128 << 20 },
     }).getRemoteMain() as unknown as Stub;
+    this.#hello = new Promise((resolve) => { this.#answered = resolve; });
     let watch: ReturnType<typeof setInterval> | undefined;
     this.ended = transport.ended.then((why) => {
       this.over = true;
       clearInterval(watch);
-      this.#setFeatures(new Set()); // if it has not answered
+      this.#answered();
       why = this.#bad ?? why;
       for (const f of this.onEnd) f(why);
       return why;
     });
-    void this.#hello(agent, limits);
+    void this.#ask().catch(() => {});
     // A dead link is detected by pings.
     let asked = 0;
     watch = setInterval(() => {
@@ -203,15 +209,16 @@ export class Peer {
       else if (asked > 0 && Date.now() - asked >= quiet) transport.close(fault("disconnected", "the server has not answered for long"));
       else if (asked === 0) {
         asked = Date.now();
-        void this.#hello(agent, limits);
+        void this.#ask().catch(() => {});
       }
     }, Math.max(quiet / 4, 10));
     (watch as { unref?: () => void }).unref?.();
   }
 
-  async #hello(agent: string, limits: (l: Partial<Limits>) => void): Promise<void> {
+  /** Says hello: the answer has the server's limits and features. A server of no common version is left. */
+  async #ask(): Promise<void> {
     try {
-      const answer = (await this.#main["hello"]!({ version: protocolVersion, agent })) as { version: number; limits?: Struct; features?: string[] };
+      const answer = (await this.#main["hello"]!({ version: protocolVersion, agent: this.#agent })) as { version: number; limits?: Struct; features?: string[] };
       if (!(answer.version >= 1 && answer.version <= protocolVersion)) {
         throw fault("incompatible", `the server speaks version ${answer.version} of the protocol and this client ${protocolVersion}: update the older one`);
       }
@@ -220,19 +227,47 @@ export class Peer {
         const n = Number(answer.limits?.[name] ?? 0);
         if (n > 0) l[name] = n;
       }
-      limits(l);
-      this.#setFeatures(new Set(answer.features ?? []));
+      this.#setLimits(l);
+      this.#features = new Set(answer.features ?? []);
+      this.#answered();
       dispose(answer);
     } catch (err) {
       const f = faultOf(err);
-      if (f.codeName !== "incompatible") return;
-      this.#bad = f;
-      this.#transport.close(f);
+      if (f.codeName === "incompatible") {
+        this.#bad = f;
+        this.#transport.close(f);
+      }
+      throw f;
     }
   }
 
   close(): void {
     this.#transport.close();
+  }
+
+  /** Whether the server has a feature beyond the first version: it refuses fields that it does not know. */
+  async has(feature: string): Promise<boolean> {
+    await this.#hello;
+    return this.#features.has(feature);
+  }
+
+  /** Whether the server is known to have all of these features. */
+  hasAll(features: readonly string[]): boolean {
+    return features.every((f) => this.#features.has(f));
+  }
+
+  /**
+   * Waits until it is known whether the server has features that ops need: unsupported if not. It is asked again each time, since
+   * they come into use while it runs.
+   */
+  async require(features: readonly string[]): Promise<void> {
+    await this.#hello;
+    if (this.hasAll(features)) return;
+    if (this.over) throw await this.ended;
+    await this.#ask();
+    const missing = features.filter((f) => !this.#features.has(f));
+    if (missing.length === 0) return;
+    throw fault("unsupported", `the server at ${this.#at} does not have ${missing.join(", ")} in use (it, or another replica, is of an earlier version): the op is kept, and sent once it has`);
   }
 
   /** The error of a call, translated. */
@@ -319,7 +354,7 @@ class PeerStream implements LinkStream {
   readonly #stub: StubPromise;
   readonly #held: readonly unknown[];
   #before: Promise<unknown> = Promise.resolve();
-  #features: Promise<ReadonlySet<string>> | undefined; // requested once a batch had hints, and awaited by all, so that they keep their order
+  #ready: Promise<void> | undefined; // set once a batch had to wait for the server's features, and awaited by all after it, so that they keep their order
   #closed = false;
   readonly #gone = (err: MooringError): void => { if (!this.#closed) this.onGone(err); };
 
@@ -343,11 +378,17 @@ class PeerStream implements LinkStream {
 
   async #ask(batch: WireBatch): Promise<Reply> {
     try {
-      const bare = withoutHints(batch);
-      if (bare !== batch) this.#features ??= this.#peer.features;
-      if (this.#features && !(await this.#features).has("hints")) batch = { ...bare, hints: [] };
-      else batch = bare;
-      const { hints, ...plain } = batch, sent = hints === undefined || hints.length === 0 ? plain : batch;
+      const peer = this.#peer, needs = featuresOf(batch.ops), { hints, ...plain } = withoutHints(batch);
+      if (hints || !peer.hasAll(needs)) {
+        const before = this.#ready;
+        this.#ready = (async () => {
+          await before;
+          await peer.require(needs);
+        })();
+      }
+      if (this.#ready) await this.#ready;
+      if (this.#closed) throw fault("disconnected", "the stream was closed");
+      const sent = hints && peer.hasAll(["hints"]) ? { ...plain, hints } : plain;
       const args = this.#held.length > 0 ? [sent, this.#held] : [sent];
       const answer = (await this.#stub["apply"]!(...args)) as Struct;
       try {

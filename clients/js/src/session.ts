@@ -5,7 +5,7 @@ import { sleep, type Client, type Waiting } from "./client.js";
 import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
 import type { Held } from "./link.js";
 import type { Right } from "./batch.js";
-import { checkKeys } from "./methods.js";
+import { checkKeys, features } from "./methods.js";
 import type { Ref } from "./ref.js";
 import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
@@ -239,18 +239,24 @@ export function readEvents(answer: Struct): Events {
   return page;
 }
 
-/** The last arguments of a read after a position, of some keys. Older servers refuse arguments that they do not know. */
-export function lastArgs(hash: Uint8Array | undefined, keys: readonly string[] | undefined): unknown[] {
-  if (keys === undefined) return hash ? [hash] : [];
-  checkKeys("keys", keys);
-  return [hash ?? new Uint8Array(), [], keys];
+/**
+ * The parameters that every read has: the hash of the event that one has, which keys are wanted, and what this client understands, without
+ * which a server refuses sessions that it would misread. Those that an older server does not know are left out.
+ */
+export async function readParams(peer: Peer, hash: Uint8Array | undefined, keys: readonly string[] | undefined): Promise<Struct> {
+  if (keys !== undefined) checkKeys("keys", keys);
+  return {
+    ...(hash && hash.length > 0 && (await peer.has("resume")) && { hash }),
+    ...((await peer.has("understands")) && { understands: features }),
+    ...(keys && { keys }),
+  };
 }
 
 /** Requests the state in pieces, so that it may exceed a message. */
-export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array, keys?: readonly string[]): Promise<State> {
+export async function readSnapshot(live: StubPromise, peer: Peer, at: number, hash?: Uint8Array, keys?: readonly string[]): Promise<State> {
   const entries: Entry[] = [];
   const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
-  const answer = (await live["snapshot"]!(at, (piece: Struct) => {
+  const sink = (piece: Struct): void => {
     const s = (piece["state"] ?? {}) as Struct;
     if (s["hash"] instanceof Uint8Array) state.hash = s["hash"]; // the last piece's
     for (const e of (s["entries"] ?? []) as Struct[]) {
@@ -260,7 +266,8 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]), ref: str(t["ref"]) });
     }
-  }, ...lastArgs(hash, keys))) as Struct | number;
+  };
+  const answer = (await live["snapshot"]!({ at, sink, ...(await readParams(peer, hash, keys)) })) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
   dispose(answer);
   for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
@@ -270,12 +277,6 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
 /** Compares entries by the session's order: negative if a is before b. By key if the server has no positions. */
 export function compareEntries(a: Entry, b: Entry): number {
   return a.ord[0] - b.ord[0] || a.ord[1] - b.ord[1] || (a.key < b.key ? -1 : Number(a.key > b.key));
-}
-
-/** The hash as sent; left out for servers that would refuse the unknown field. */
-export async function hashFor(peer: Peer, hash: Uint8Array | undefined): Promise<Uint8Array | undefined> {
-  if (hash === undefined || hash.length === 0) return undefined;
-  return (await peer.features).has("resume") ? hash : undefined;
 }
 
 /** Where and how a subscription starts. */
@@ -363,7 +364,7 @@ class Subscription {
   /** Continues from the present state. */
   async startOver(handle: (state: State) => void | Promise<void>): Promise<void> {
     const { signal, keys } = this.#options;
-    const state = await this.#client.call(this.#held, (live) => readSnapshot(live, 0, undefined, keys), signal && { signal });
+    const state = await this.#client.call(this.#held, (live, peer) => readSnapshot(live, peer, 0, undefined, keys), signal && { signal });
     try {
       await handle(state);
     } catch (err) {
@@ -405,10 +406,9 @@ class Subscription {
       return turn;
     };
     const { signal, keys } = this.#options, stop = (): void => end(fault("canceled", "the subscription was given up"));
-    const hash = await hashFor(peer, this.#hash);
-    const live = peer.restore(this.#held);
+    const live = peer.restore(this.#held), params = await readParams(peer, this.#hash, keys);
     signal?.addEventListener("abort", stop);
-    const sub = live["subscribe"]!({ from: this.cursor, ...(hash && { hash }), ...(keys && { keys }), snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
+    const sub = live["subscribe"]!({ from: this.cursor, ...params, snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
     sub.then(() => {}, (err: unknown) => end(peer.fail(err)));
     peer.onEnd.add(end);
     try {

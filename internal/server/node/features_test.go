@@ -134,7 +134,7 @@ func TestFeaturesComeIntoUseWhenEveryServerKnowsThem(t *testing.T) {
 	if reply.refusal == nil || reply.refusal.Code != fault.Unsupported {
 		t.Fatalf("while a server does not know it: %+v", reply)
 	}
-	if names := p.helloFeatures(); slices.Contains(names, "keys") || !slices.Contains(names, "resume") {
+	if names := p.helloFeatures(); slices.Contains(names, "keys") || !slices.Contains(names, "resume") || !slices.Contains(names, "understands") {
 		t.Errorf("hello names %v", names)
 	}
 	if err := st.ForgetReplica(t.Context(), "of the version before"); err != nil {

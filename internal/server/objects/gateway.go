@@ -80,7 +80,7 @@ func (g *gateway) hello(c *rpc.Call) {
 
 // extensions names the extensions of this server to the first protocol version, which hello names
 // together with the features in use.
-var extensions = []string{"resume", "hints", "lifetime"}
+var extensions = []string{"resume", "hints", "lifetime", "understands"}
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()

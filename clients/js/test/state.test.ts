@@ -1,0 +1,139 @@
+// State of any kind against a real server: values of one's own kinds, several writers of one, and servers that do not have it in use.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { test, type TestContext } from "node:test";
+import { WebSocket, WebSocketServer } from "ws";
+import { type Client, jsonText, open, type OpenOptions, Ref, type SessionEvent, type Value } from "../src/index.js";
+import { folder, logOf, TestServer } from "./rig.js";
+
+async function client(t: TestContext, options: Partial<OpenOptions> = {}): Promise<Client> {
+  const c = await open({ home: await folder(t, "home"), reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } }, ...options });
+  t.after(() => c.close());
+  return c;
+}
+
+/** What leads to a server, and hides names from its answers to hello. */
+class Hiding {
+  /** The names that are hidden. */
+  names: string[] = [];
+  /** What clients have sent. */
+  readonly sent: string[] = [];
+  readonly #server = new WebSocketServer({ port: 0, host: "127.0.0.1" });
+
+  static async start(t: TestContext, to: TestServer): Promise<Hiding> {
+    const h = new Hiding();
+    h.#server.on("connection", (near: WebSocket) => {
+      const far = new WebSocket(`ws://127.0.0.1:${to.port}/rpc`), early: string[] = [];
+      near.on("message", (m) => {
+        h.sent.push(String(m));
+        if (far.readyState === WebSocket.OPEN) far.send(String(m));
+        else early.push(String(m));
+      });
+      far.on("open", () => { for (const m of early) far.send(m); });
+      far.on("message", (m) => {
+        const text = String(m);
+        near.send(text.includes('"features"') ? h.names.reduce((s, name) => s.replace(`"${name}"`, '"hidden"'), text) : text);
+      });
+      near.on("close", () => far.terminate());
+      far.on("close", () => near.terminate());
+      far.on("error", () => near.terminate());
+    });
+    await once(h.#server, "listening");
+    t.after(() => {
+      for (const s of h.#server.clients) s.terminate();
+      h.#server.close();
+    });
+    return h;
+  }
+
+  ref(ref: Ref): Ref {
+    return Ref.parse(ref.text.replace(/^mooring:\/\/[^/]*/, `mooring://127.0.0.1:${(this.#server.address() as AddressInfo).port}`));
+  }
+
+  /** How many messages had a text. */
+  count(text: string): number {
+    return this.sent.filter((m) => m.includes(text)).length;
+  }
+}
+
+test("values of one's own kinds are any JSON, and change by members", async (t) => {
+  const server = await TestServer.start(t), c = await client(t);
+  const { session, batch } = (await c.space(server.ref)).create();
+  const values: [string, Value][] = [["plan", null], ["a/b/c/d/e/f/g", 7], ["flags/x", false], ["note", "é"], ["list", [1, { a: 1 }]], ["todo/1", { state: "open", tries: 1 }]];
+  for (const [key, value] of values) batch.put(key, value);
+  batch.put("odd", jsonText(' {"a" : 1.50, "a":2} '));
+  (await (await batch.commit()).wait()).check();
+  const state = await session.snapshot();
+  for (const [key, value] of values) assert.equal(state.entries.get(key)!.payload, JSON.stringify(value));
+  assert.equal(state.entries.get("odd")!.payload, ' {"a" : 1.50, "a":2} ');
+  assert.deepEqual((await session.get(["plan", "todo/1"])).entries.map((e) => e.payload), ["null", '{"state":"open","tries":1}']);
+
+  const b = session.batch();
+  const done = b.patch("todo/1", { state: "done", by: { name: "b" } });
+  b.add("todo/1", "tries", 2);
+  const twice = b.patch("odd", { b: 1 }), text = b.add("note", "n", 1), first = b.put("todo/2", 1).expectKey(0), late = b.put("todo/2", 2).expectKey(0);
+  const on = b.put("todo/2", 3).expectKey(first.field("cursor")), gone = b.remove("plan").expectKey(done.field("cursor"));
+  const { outcomes } = await (await b.commit()).wait();
+  assert.deepEqual(outcomes.map((o) => `${o.status} ${o.reason}`), [
+    "applied none", "applied none", "rejected bad_payload", "rejected bad_payload", "applied none", "conflict conflict", "applied none", "conflict conflict",
+  ]);
+  const of = (op: { opID: string }) => outcomes.find((o) => o.op === op.opID)!;
+  assert.deepEqual([of(late).cursor, of(gone).cursor, of(on).cursor], [of(first).cursor, state.entries.get("plan")!.cursor, of(first).cursor + 1]);
+  assert.ok(of(twice).message.includes("a name twice") && of(text).message.includes("no object"));
+  const log = await logOf(session);
+  assert.deepEqual(log.filter((e) => e.method === "patch" || e.method === "add").map((e) => `${e.key} ${e.payload}`), ['todo/1 {"state":"done","by":{"name":"b"}}', 'todo/1 {"member":"tries","by":2}']);
+  assert.equal((await session.get("todo/1")).entries[0]!.payload, '{"state":"done","tries":3,"by":{"name":"b"}}');
+});
+
+test("ops wait for the feature that they need, and what needs none does not", { timeout: 30_000 }, async (t) => {
+  const server = await TestServer.start(t), hiding = await Hiding.start(t, server), said: string[] = [];
+  hiding.names = ["keys"];
+  const c = await client(t, { onWaiting: (reason) => said.push(reason) });
+  const space = await c.space(hiding.ref(server.ref)), one = space.create(), two = space.create();
+  (await (await one.batch.commit()).wait()).check();
+  const before = hiding.count('"apply"');
+  const needs = one.session.batch();
+  needs.put("message/m", { n: 1 });
+  needs.put("todo/1", 7);
+  const waiting = await needs.commit(), behind = await one.session.put("message/n", {});
+  const results = waiting.wait();
+  while (said.length === 0) await new Promise((r) => setTimeout(r, 5));
+  const hellos = hiding.count('"hello"');
+  two.batch.put("message/m", { n: 2 });
+  (await (await two.batch.commit()).wait()).check();
+  assert.equal(hiding.count('"apply"'), before + 1);
+  const status = c.status();
+  assert.deepEqual([status.streams.map((s) => [s.session, s.unfinished, s.stopped]), status.failed], [[[one.session.id, 3, false]], 0]);
+  const why = /^unsupported: the server at 127\.0\.0\.1:\d+ does not have keys in use \(it, or another replica, is of an earlier version\): the op is kept, and sent once it has$/;
+  assert.match(status.streams[0]!.lastError, why);
+  assert.match(said[0]!, why);
+  while (hiding.count('"hello"') === hellos) await new Promise((r) => setTimeout(r, 5)); // it is asked again
+  assert.ok(hiding.count('"hello"') > 2);
+
+  hiding.names = [];
+  (await results).check();
+  (await behind.wait()).check();
+  assert.deepEqual((await logOf(one.session)).map((e) => e.key).slice(1), ["message/m", "todo/1", "message/n"]);
+});
+
+test("a server that does not know what readers understand is not told, and refuses what they may misread", { timeout: 30_000 }, async (t) => {
+  const server = await TestServer.start(t), hiding = await Hiding.start(t, server), c = await client(t);
+  const { session, batch } = (await c.space(server.ref)).create();
+  batch.put("message/m", {});
+  (await (await batch.commit()).wait()).check();
+  hiding.names = ["understands", "keys"];
+  const older = await (await client(t, { patience: 200 })).session(hiding.ref(session.ref));
+  const seen: SessionEvent[] = [], ended = older.subscribe({}, (e) => { seen.push(e); });
+  assert.deepEqual([...(await older.snapshot()).entries.keys()], ["message/m"]);
+  assert.equal((await older.events()).events.length, 2);
+  while (seen.length < 2) await new Promise((r) => setTimeout(r, 5));
+  await session.put("todo/1", 7).then((ticket) => ticket.wait());
+  await assert.rejects(ended, { codeName: "incompatible" });
+  assert.equal(seen.length, 2);
+  await assert.rejects(older.snapshot(), { codeName: "incompatible" });
+  await assert.rejects(older.events(), { codeName: "incompatible" });
+  assert.equal(hiding.count("understands"), 0);
+  assert.equal((await session.events()).events.length, 3);
+});

@@ -1,0 +1,120 @@
+package session_test
+
+// Which ops a client refuses, with what words, and which need a feature of the server: the table in
+// testdata/ops.json, which the JavaScript client's tests read too.
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+var updateOps = flag.Bool("update", false, "write testdata/ops.json anew")
+
+type (
+	tableRef struct {
+		Op   string `json:"op"`
+		Path string `json:"path"`
+	}
+	tableArg struct {
+		Name string    `json:"name"`
+		JSON string    `json:"json,omitempty"`
+		Ref  *tableRef `json:"ref,omitempty"`
+	}
+	tableOp struct {
+		Method string     `json:"method"`
+		Args   []tableArg `json:"args"`
+		Error  string     `json:"error,omitempty"`
+		Needs  []string   `json:"needs,omitempty"`
+	}
+)
+
+func TestOpsAreTheTables(t *testing.T) {
+	t.Parallel()
+	obj, ref := raw(`{}`), ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "cursor"}
+	long := func(n int) string { return strings.Repeat("x", n) }
+	var ops []anOp
+	for _, key := range []string{
+		"session", "session_diff", "message/m", "part/m/p", "model/a/b/c", "plan", "todo/1", "todo/a/b/c/d/e/f", "a-b_c9/A.b:c@d+e-f",
+		long(64), "k/" + long(200), "k/" + long(200) + "/" + long(200) + "/" + long(107), "sessions", "session_diffs/1", "turns/1",
+		"", "/", "Todo/1", "9/1", "_a", "-a", "a b", "ä/1", "todo.x", long(65), "ref", "ref/x", "request/1", "schema/todo", "turn/m", "todo/", "todo//1", "/1", "todo/ä", "todo/1 ",
+		"todo/a/b/c/d/e/f/g", "k/" + long(201), "k/" + long(200) + "/" + long(200) + "/" + long(109), "k/" + strings.Repeat("ä", 256),
+		"session/x", "session_diff/1", "message", "message/", "message/a/b", "part/m", "part/m/p/q", "model", "model/", "model/" + long(201),
+	} {
+		ops = append(ops, op("put", "key", key, "payload", obj), op("remove", "key", key), op("patch", "key", key, "patch", obj))
+	}
+	for _, value := range []string{`null`, ` null `, `true`, `7`, `-0.50e1`, `"é\u00e9"`, ` [ 1 , {"a":1,"a":2} ] `, ` {"a" : null}`} {
+		ops = append(ops, op("put", "key", "plan", "payload", raw("%s", value)), op("put", "key", "session", "payload", raw("%s", value)), op("patch", "key", "plan", "patch", raw("%s", value)))
+	}
+	for _, n := range []string{`0`, ` 1 `, `9007199254740992`, `9007199254740993`, `18446744073709551616`, `-0`, `-1`, `1.0`, `1e3`, `"1"`, `true`, `[]`, `null`} {
+		for _, x := range []anOp{op("put", "key", "todo/1", "payload", 7), op("put", "key", "message/m", "payload", obj), op("remove", "key", "message/m"), op("patch", "key", "todo/1", "patch", obj), op("add", "key", "todo/1", "member", "n", "by", 1)} {
+			x.args = append(x.args, ledger.Arg{Name: "expect", JSON: raw("%s", n)})
+			ops = append(ops, x)
+		}
+		ops = append(ops, op("patch", "key", "todo/1", "patch", obj, "schema_version", raw("%s", n)))
+	}
+	for _, by := range []string{`0`, `-0`, ` -7 `, `9007199254740991`, `-9007199254740991`, `9007199254740992`, `-9007199254740992`, `9007199254740993`, `99999999999999999999`, `1.0`, `1e3`, `"1"`, `null`, `{}`} {
+		ops = append(ops, op("add", "key", "n", "member", "a", "by", raw("%s", by)))
+	}
+	for _, member := range []string{`""`, `"a b"`, `"\u0000\ufffd"`, `"` + long(256) + `"`, `"` + long(257) + `"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00\ud83d"`, `7`, `null`, `["a"]`, ` "a" `, `"\"ä\u00e4"`} {
+		ops = append(ops, op("add", "key", "n", "member", raw("%s", member), "by", 1))
+	}
+	ops = append(ops,
+		op("put"), op("put", "key", "todo/1"), op("put", "payload", obj), op("put", "key", nil, "payload", obj), op("put", "key", 5, "payload", obj), op("put", "key", raw(`"\u0074odo/1"`), "payload", 7),
+		op("put", "key", "todo/1", "payload", 7, "colour", 1), op("put", "key", ref, "payload", obj), op("put", "key", ref, "payload", 7), op("put", "key", "todo/1", "payload", ref), op("put", "key", "todo/1", "payload", 7, "expect", ref), op("put", "key", ref, "payload", obj, "expect", 0),
+		op("put", "key", "todo/1", "payload", 7, "schema_version", 3), op("put", "key", "todo/1", "payload", 7, "schema_version", 0),
+		op("remove"), op("remove", "key", "todo/1", "payload", 1), op("purge", "key", "todo/1"), op("purge", "key", "message/m"), op("purge", "key", "turn/m"), op("purge", "key", "todo/1", "expect", 1),
+		op("patch", "key", "todo/1"), op("patch", "patch", obj), op("patch", "key", 7, "patch", obj), op("patch", "key", ref, "patch", ref), op("patch", "key", "todo/1", "patch", raw(`{"a":1,"a":2}`)), op("patch", "key", "todo/1", "payload", obj),
+		op("add"), op("add", "key", "n"), op("add", "key", "n", "by", 1), op("add", "key", "n", "member", "a"), op("add", "key", ref, "member", ref, "by", ref, "expect", ref), op("add", "key", "part/m/p", "member", "n", "by", 1), op("add", "key", "n", "member", "a", "by", 1, "schema_version", 2),
+		op("begin", "message", "m", "payload", obj), op("begin", "message", "m", "payload", 7), op("begin", "message", "m", "payload", obj, "expect", 0),
+		op("appendText", "key", "todo/1", "offset", 0, "text", "x"), op("appendText", "key", "part/m/p", "offset", 0, "text", "x"), op("appendText", "key", "part/m/p", "offset", int64(1)<<53+1, "text", "x"),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put", "patch"}),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"add"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"delete"}),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "read_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"read"}),
+		op("bumpEpoch"), op("bumpEpoch", "key", "todo/1"), op("claim", "key", "todo/1"), op("constructor"),
+	)
+	table := make([]tableOp, len(ops))
+	for i, x := range ops {
+		intents := []ledger.Intent{{Method: x.method, Args: x.args}}
+		row := tableOp{Method: x.method, Args: []tableArg{}, Needs: session.FeaturesOf(intents).Names()}
+		for _, a := range x.args {
+			arg := tableArg{Name: a.Name, JSON: string(a.JSON)}
+			if a.Ref != nil {
+				arg.Ref = &tableRef{a.Ref.Op, a.Ref.Path}
+			}
+			row.Args = append(row.Args, arg)
+		}
+		if _, err := session.CheckOps(intents, session.DefaultLimits()); err != nil {
+			row.Error = err.Error()
+		}
+		table[i] = row
+	}
+	var text bytes.Buffer
+	for i, row := range table {
+		text.WriteString(map[bool]string{true: "[\n", false: ",\n"}[i == 0])
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(row); err != nil {
+			t.Fatal(err)
+		}
+		text.Truncate(text.Len() - 1)
+	}
+	text.WriteString("\n]\n")
+	path := filepath.Join("..", "..", "testdata", "ops.json")
+	if *updateOps {
+		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(kept, text.Bytes()) {
+		t.Errorf("testdata/ops.json is not what is checked (%v): go test ./internal/session -run TestOpsAreTheTables -update", err)
+	}
+}
