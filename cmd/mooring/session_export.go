@@ -19,7 +19,8 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 		Short: "Print the folded session as an opencode export",
 		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
 			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
-			"session (imported or shared). Every value is printed byte for byte as it was put. The export\n" +
+			"session (imported or shared), and the values of kinds of your own by key, in a member state,\n" +
+			"which session import reads back. Every value is printed byte for byte as it was put. The export\n" +
 			"is always one JSON document of many lines; --json changes only errors.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",

@@ -1,11 +1,9 @@
-// mooring session list, show and stat: a space's sessions, and one session.
+// mooring session list and stat: a space's sessions, and how much one has.
 
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -107,20 +105,6 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOpt
 	return writeTable(h.env.out, rows)
 }
 
-func sessionShowCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "show REF",
-		Short: "Show counts, cursor, turns and their states",
-		Long: "Show a session's counts, its cursor, the turns that were begun and their states, and\n" +
-			"what the ref allows.\n\n" + refHelp,
-		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
-		Args:    argCount(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.show)
-		},
-	}
-}
-
 func sessionStatCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stat REF",
@@ -166,15 +150,6 @@ func (h *homeFlags) stat(ctx context.Context, s *client.Session) error {
 	return writeTable(h.env.out, rows)
 }
 
-// shownTurn is a turn as show prints it.
-type shownTurn struct {
-	Message string `json:"message"`
-	Status  string `json:"status"`
-	Begun   uint64 `json:"begun"`
-	Ended   uint64 `json:"ended,omitempty"`
-	Ref     string `json:"ref,omitempty"` // the ref it was begun under
-}
-
 // shownInfo is a session as list prints it, and the beginning of it as show does.
 type shownInfo struct {
 	ID       string `json:"id"`
@@ -196,80 +171,6 @@ func showInfo(i client.SessionInfo) shownInfo {
 		shown.Order = "time"
 	}
 	return shown
-}
-
-// shownSession is the output of show.
-type shownSession struct {
-	shownInfo
-	Counts map[string]int `json:"counts"` // by kind of key
-	Turns  []shownTurn    `json:"turns"`
-	Grant  shownGrant     `json:"grant"`
-}
-
-func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
-	d, err := s.Describe(ctx)
-	if err != nil {
-		return err
-	}
-	state, err := s.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	shown := shownSession{shownInfo: showInfo(d.Session), Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
-	shown.Cursor = state.Cursor // the cursor of the counts
-	for _, e := range state.Entries {
-		kind, _, _ := strings.Cut(e.Key, "/")
-		shown.Counts[kind]++
-		if e.Key == "session" {
-			var info struct{ Title string }
-			if json.Unmarshal(e.Payload, &info) == nil { // a title of another type is ignored
-				shown.Title = info.Title
-			}
-		}
-	}
-	for _, t := range state.Turns {
-		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status, t.Begun, t.Ended, t.Ref})
-	}
-	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
-	if h.env.json {
-		return h.env.printJSON(shown)
-	}
-	return h.printShown(d.Session, &shown)
-}
-
-func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
-	rows := [][]string{{"session", s.ID}}
-	add := func(name, value string) {
-		if value != "" {
-			rows = append(rows, []string{name, value})
-		}
-	}
-	add("external", clipLine(s.External))
-	add("title", clipLine(s.Title))
-	add("cursor", strconv.FormatUint(s.Cursor, 10))
-	add("epoch", strconv.FormatUint(s.Epoch, 10))
-	add("created", formatTime(info.Created))
-	add("updated", formatTime(info.Updated))
-	for _, kind := range []string{"message", "part", "model"} {
-		add(kind+"s", strconv.Itoa(s.Counts[kind]))
-	}
-	add("allows", s.Grant.text())
-	if len(s.Turns) == 0 {
-		add("turns", "none begun")
-	}
-	if err := writeTable(h.env.out, rows); err != nil || len(s.Turns) == 0 {
-		return err
-	}
-	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
-	for _, t := range s.Turns {
-		ended := "-"
-		if t.Ended != 0 {
-			ended = strconv.FormatUint(t.Ended, 10)
-		}
-		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
-	}
-	fmt.Fprintln(h.env.out)
-	return writeTable(h.env.out, turns)
 }
 
 // clipLine truncates and cleans untrusted text so that it does not break a column or a terminal.

@@ -11,11 +11,11 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-test("a page shows own keys, and what patches make of them", async (t) => {
+test("a page shows own keys, who changed them, and what patches make of them", async (t) => {
   const server = await Server.start(t);
   const agent = await Agent.start(t, server);
   await agent.put({ "message/msg_1": { role: "user" }, "part/msg_1/prt_1": { type: "text", text: "A plan, please." } });
-  const ref = await agent.share({ rights: ["read", "append"] });
+  const ref = await agent.share({ rights: ["read", "append"], actor: "owner/helper" });
   const commands = await Commands.with(t);
   const append = (...ops) => commands.run(["session", "append", ref.text, "-", "--wait"], ops.map((op) => `${JSON.stringify(op)}\n`).join(""));
   await append({ method: "put", key: "todo/1", payload: { title: "paint the boat", state: "open" } }, { method: "put", key: "count", payload: 7 });
@@ -30,10 +30,17 @@ test("a page shows own keys, and what patches make of them", async (t) => {
       for (const [i, [, text]] of want.entries()) assert.ok(got[i][1].includes(text), `${got[i]} shows no ${text}`);
       return true;
     });
-  await shows(["count", "7"], ["todo/1", '"open"']);
+  await shows(["count", "7"], ["todo/1", "stateopen"]);
   await append({ method: "patch", key: "todo/1", patch: { state: "done" } }, { method: "add", key: "todo/1", member: "tries", by: 3 });
-  await shows(["count", "7"], ["todo/1", '"done"']);
-  await shows(["count", "7"], ["todo/1", '"tries": 3']);
+  await shows(["count", "7"], ["todo/1", "statedone"]);
+  await shows(["count", "7"], ["todo/1", "tries3"]);
   await append({ method: "remove", key: "count" }, { method: "put", key: "a", payload: null });
-  await shows(["a", "null"], ["todo/1", '"done"']);
+  await shows(["a", "null"], ["todo/1", "statedone"]);
+  await shows(["a", "owner/helper"], ["todo/1", "owner/helper"]);
+
+  await append({ method: "put", key: "todo/2", payload: [{ step: "sand", hours: 1 }, { hours: 2, step: "paint" }] });
+  await shows(["a", "null"], ["todo/1", "statedone"], ["todo/2", "stephourssand1paint2"]);
+  await visit.page.reload();
+  await shows(["a", "owner/helper"], ["todo/1", "statedone"], ["todo/2", "stephourssand1paint2"]);
+  await shows(["a", "owner/helper"], ["todo/1", "owner/helper"], ["todo/2", "owner/helper"]);
 });

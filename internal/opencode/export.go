@@ -1,6 +1,6 @@
 // The opencode export of a folded session: info, then the messages with their parts, in the
-// session's order. Values are byte for byte as they were put; only the object around them is
-// formatted.
+// session's order, and, if there are any, the values of own kinds by key, in a member that opencode
+// does not know. Values are byte for byte as they were put; only the object around them is formatted.
 
 package opencode
 
@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // exportMessage is one message with its parts.
@@ -22,6 +24,7 @@ type exportMessage struct {
 type Export struct {
 	info     []byte
 	messages []exportMessage
+	state    []Put
 	Orphans  int // parts without their message
 }
 
@@ -51,6 +54,10 @@ func NewExport(entries []Put, name string) *Export {
 			mid, pid, _ := strings.Cut(rest, "/")
 			m := message(mid)
 			m.parts = append(m.parts, Put{Key: pid, Payload: e.Payload})
+		default:
+			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyOwn {
+				doc.state = append(doc.state, e)
+			}
 		}
 	}
 	if doc.info == nil {
@@ -91,7 +98,19 @@ func (d *Export) WriteTo(w io.Writer) (int64, error) {
 	if len(d.messages) > 0 {
 		b.WriteString("\n  ")
 	}
-	b.WriteString("]\n}\n")
+	b.WriteString("]")
+	for i, p := range d.state {
+		if i == 0 {
+			b.WriteString(",\n  \"state\": {")
+		}
+		separate(&b, i, "\n    ")
+		b.WriteString(`"` + p.Key + `": `) // a key has no character that JSON escapes
+		b.Write(p.Payload)
+	}
+	if len(d.state) > 0 {
+		b.WriteString("\n  }")
+	}
+	b.WriteString("\n}\n")
 	return b.WriteTo(w)
 }
 

@@ -124,6 +124,14 @@ func (r *Reader) put(key string, payload []byte) error {
 	return nil
 }
 
+// own puts a value of an own kind.
+func (r *Reader) own(p Put) error {
+	if k, err := session.ParseKey(p.Key); err == nil && k.Kind != session.KeyOwn {
+		return malformed("the state has %s, which is not a key of an own kind", p.Key)
+	}
+	return r.put(p.Key, p.Payload)
+}
+
 // Name sets the session that the items are of; "" has no effect.
 func (r *Reader) Name(external string) error {
 	if external == "" {

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -273,7 +275,8 @@ func (rec *Recording) readItems(data []byte) error {
 }
 
 // readExport parses an export: the session's info is one batch, then every message with its
-// parts. White space between values is dropped; numbers and strings stay as written.
+// parts, then the values of own kinds. White space between values is dropped, but not within those of
+// own kinds; numbers and strings stay as written.
 func (rec *Recording) readExport(data []byte) error {
 	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -292,7 +295,25 @@ func (rec *Recording) readExport(data []byte) error {
 			return err
 		}
 	}
-	return nil
+	return rec.readState(doc)
+}
+
+// readState parses an export's values of own kinds.
+func (rec *Recording) readState(doc []byte) error {
+	state, found := ledger.Member(doc, "state")
+	if !found {
+		return nil
+	}
+	if !isObject(state) {
+		return malformed("a state that is not an object of values by key")
+	}
+	return rec.addBatch(1, 0, func(r *Reader) (err error) {
+		gjson.ParseBytes(state).ForEach(func(key, value gjson.Result) bool {
+			err = r.own(Put{Key: key.String(), Payload: []byte(value.Raw)})
+			return err == nil
+		})
+		return err
+	})
 }
 
 // addItems appends a batch of a sync's {type, data} items.

@@ -69,6 +69,42 @@ func TestExportsReadBack(t *testing.T) {
 	}
 }
 
+// Values of own kinds are exported and read back byte for byte.
+func TestExportsHaveOwnKinds(t *testing.T) {
+	t.Parallel()
+	puts := []opencode.Put{
+		{Key: "session", Payload: []byte(`{"id":"ses_1"}`)}, {Key: "todo/2", Payload: []byte(`{"b": 1.50, "a":"\u00e9" }`)},
+		{Key: "message/m", Payload: []byte(`{"id":"m"}`)}, {Key: "plan", Payload: []byte(`[1,  2]`)}, {Key: "todo/1", Payload: []byte(`null`)},
+	}
+	var out bytes.Buffer
+	if _, err := opencode.NewExport(puts, "ses_1").WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "\n  \"state\": {\n    \"todo/2\": {\"b\": 1.50,") {
+		t.Fatal(out.String())
+	}
+	rec, err := opencode.ReadRecording(&out, opencodetest.Limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []opencode.Put
+	for _, b := range rec.Batches {
+		got = append(got, b.Puts...)
+	}
+	if want := []opencode.Put{puts[0], puts[2], puts[1], puts[3], puts[4]}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
+	}
+	for text, want := range map[string]string{
+		`{"info":{"id":"s"},"messages":[],"state":{"todo/1":1,"message/m":{}}}`: "the state has message/m, which is not a key of an own kind",
+		`{"info":{"id":"s"},"messages":[],"state":{"Todo":1}}`:                  "is not a key",
+		`{"info":{"id":"s"},"messages":[],"state":[1]}`:                         "a state that is not an object",
+	} {
+		if _, err := opencode.ReadRecording(strings.NewReader(text), opencodetest.Limits); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestOneSyncIsOneBatch(t *testing.T) {
 	t.Parallel()
 	for _, name := range opencodetest.Names {

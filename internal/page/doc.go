@@ -16,7 +16,8 @@
 //
 // Words:
 //
-//	block     one element of a page with its key: a message without its parts, a part, info, the diff, a model
+//	block     one element of a page with its key: a message without its parts, a part, info, the diff, a model, a
+//	          value of an own kind
 //	frame     a server-sent event that changes an open page
 //	placing   the function that returns a new key's position on a page
 //	ord       a key's position in the session's order (session.Ord)
@@ -37,6 +38,7 @@
 //	highlighting               24 KiB of code, 100 ms a block, 10 s a page
 //	diffs                      1500 lines a block; texts of 512 KiB are compared
 //	a list                     200 items (listItems)
+//	a value of an own kind     4000 values, 8 levels (treeValues, treeDepth); below as JSON text
 //	the contents               2000 entries (contentsMax)
 //	an image in the page       192 KiB (imageBytes)
 package page

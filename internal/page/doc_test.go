@@ -117,8 +117,8 @@ func TestOddOrders(t *testing.T) {
 	d.Part(entry("part/lost/p2", `{"type":"text","text":"orphan two"}`))
 	d.Message(entry("message/m", `{"role":"user"}`), nil)
 	d.Part(entry("part/other/p", `{"type":"text","text":"orphan three"}`))
-	d.Rest([]*session.Entry{entry("session_diff", `{"diff":[]}`), entry("session", `{}`)})
-	d.Rest([]*session.Entry{entry("later/kind", `{"x":1}`)})
+	d.Rest([]*session.EntryInfo{{Entry: entry("session_diff", `{"diff":[]}`)}, {Entry: entry("session", `{}`)}})
+	d.Rest([]*session.EntryInfo{{Entry: entry("later/kind", `{"x":1}`)}})
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}

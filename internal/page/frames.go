@@ -102,7 +102,7 @@ func put(e *session.Event, ord session.Ord, key string, schema uint32, payload [
 		return gone(key)
 	}
 	entry := &session.Entry{Session: e.Session, Key: key, Cursor: e.Cursor, Ord: ord, Schema: schema, Payload: payload}
-	html := string(Block(entry, nil))
+	html := string(Block(entry, session.Change{Ref: e.Ref, Actor: e.Actor, At: e.At}, nil))
 	if key == "session" {
 		return infoFrame(titleOf(entry), html)
 	}

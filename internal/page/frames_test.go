@@ -116,8 +116,8 @@ func TestBlockOfMessage(t *testing.T) {
 	t.Parallel()
 	e := &session.Entry{Key: "message/m", Payload: []byte(`{"role":"assistant"}`)}
 	for html, want := range map[string]string{
-		string(page.Block(e, nil)): `<span class="turn"></span>`,
-		string(page.Block(e, &session.Turn{Message: "m", Status: session.Aborted})): `<span class="turn"><span class="state aborted">aborted</span></span>`,
+		string(page.Block(e, session.Change{}, nil)):                                                  `<span class="turn"></span>`,
+		string(page.Block(e, session.Change{}, &session.Turn{Message: "m", Status: session.Aborted})): `<span class="turn"><span class="state aborted">aborted</span></span>`,
 	} {
 		if !strings.Contains(html, want) || !strings.Contains(html, `<div class="parts"></div>`) || !strings.Contains(html, `id="m-m" data-key="message/m"`) {
 			t.Errorf("no %s in %s", want, html)
@@ -134,14 +134,14 @@ func TestBlockOfGrowingText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload, LastAppend: 4}, nil))
+	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload, LastAppend: 4}, session.Change{}, nil))
 	size := fmt.Sprintf(`data-len="%d"`, len(text))
 	for _, want := range []string{size, "<p>Über <strong>all</strong>.</p>", "<div class=\"tail\">```go\nx := 1\n\ny</div>"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %s", want, got)
 		}
 	}
-	if got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload}, nil)); strings.Contains(got, "tail") || !strings.Contains(got, size) {
+	if got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload}, session.Change{}, nil)); strings.Contains(got, "tail") || !strings.Contains(got, size) {
 		t.Errorf("what is whole: %s", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestBlockOfGrowingText(t *testing.T) {
 // does for deltas.
 func TestBlockOfTextWithHalfACharacter(t *testing.T) {
 	t.Parallel()
-	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(`{"type":"text","text":"a\ud800\u0041"}`), LastAppend: 4}, nil))
+	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(`{"type":"text","text":"a\ud800\u0041"}`), LastAppend: 4}, session.Change{}, nil))
 	if want := `data-len="5"`; !strings.Contains(got, want) || !strings.Contains(got, "a\uFFFDA") {
 		t.Errorf("no %s in %s", want, got)
 	}

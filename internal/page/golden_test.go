@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/page/internal/recorded"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -66,7 +67,7 @@ func TestKinds(t *testing.T) {
 		if files[name] == nil {
 			files[name] = &strings.Builder{}
 		}
-		html := page.Block(e, kinds.Turns[strings.TrimPrefix(key, "message/")])
+		html := page.Block(e, session.Change{}, kinds.Turns[strings.TrimPrefix(key, "message/")])
 		sound(t, key, html)
 		if err := reread(html); err != nil {
 			t.Errorf("%s: %v", key, err)
@@ -124,7 +125,7 @@ func TestKindsSay(t *testing.T) {
 		"session_diff": {"gen/file0.txt", "four", "Added", "package store"},
 		"model/fake-1": {"Fake One", "200000"},
 	} {
-		got := words(t, page.Block(kinds.Entries[key], kinds.Turns[strings.TrimPrefix(key, "message/")]))
+		got := words(t, page.Block(kinds.Entries[key], session.Change{}, kinds.Turns[strings.TrimPrefix(key, "message/")]))
 		for _, w := range want {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s does not say %q: %s", key, w, got)

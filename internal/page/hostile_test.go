@@ -67,7 +67,7 @@ func TestAnyPayload(t *testing.T) {
 			r.Skip() // an infinite number
 		}
 		status := rapid.SampledFrom([]session.TurnStatus{0, session.Streaming, session.Interrupted, session.Completed, session.Failed, session.Aborted, 77}).Draw(r, "status")
-		html := page.Block(&session.Entry{Key: key, Payload: payload, LastAppend: rapid.Uint64().Draw(r, "grown")}, &session.Turn{Status: status})
+		html := page.Block(&session.Entry{Key: key, Payload: payload, LastAppend: rapid.Uint64().Draw(r, "grown")}, session.Change{}, &session.Turn{Status: status})
 		if err := unsound(string(html), false); err != nil {
 			r.Fatalf("%s %s: %v\n%s", key, payload, err, html)
 		}
@@ -104,7 +104,7 @@ func TestHugeFields(t *testing.T) {
 			"session":          `{"title":X,"directory":X,"version":X}`,
 			"model/m":          `{"name":X}`,
 		} {
-			html := page.Block(&session.Entry{Key: key, Payload: []byte(strings.ReplaceAll(shape, "X", string(text)))}, nil)
+			html := page.Block(&session.Entry{Key: key, Payload: []byte(strings.ReplaceAll(shape, "X", string(text)))}, session.Change{}, nil)
 			if len(html) > 4<<20 {
 				t.Errorf("%s of %s has %d bytes", key, name, len(html))
 			}
@@ -128,12 +128,12 @@ func TestLongLists(t *testing.T) {
 		"1000 files":         {"part/m/p", `{"type":"patch","files":` + list(`"f"`) + `}`},
 		"more":               {"part/m/p", `{"type":"tool","tool":"todowrite","state":{"input":{"todos":` + list(`{"content":"c"}`) + `}}}`},
 	} {
-		if got := words(t, page.Block(&session.Entry{Key: c[0], Payload: []byte(c[1])}, nil)); !strings.Contains(got, want) {
+		if got := words(t, page.Block(&session.Entry{Key: c[0], Payload: []byte(c[1])}, session.Change{}, nil)); !strings.Contains(got, want) {
 			t.Errorf("no %q in %.300s", want, got)
 		}
 	}
 	nested := strings.Repeat(`{"a":[`, 5000) + strings.Repeat(`]}`, 5000)
-	html := page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(fmt.Sprintf(`{"type":"odd","value":%s}`, nested))}, nil)
+	html := page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(fmt.Sprintf(`{"type":"odd","value":%s}`, nested))}, session.Change{}, nil)
 	sound(t, "nested", html)
 	if len(html) > 2<<20 {
 		t.Errorf("%d bytes of deep JSON", len(html))
@@ -154,7 +154,7 @@ func FuzzBlock(f *testing.F) {
 		if _, err := session.ParseKey(key); err != nil {
 			key = "part/m/p"
 		}
-		html := page.Block(&session.Entry{Key: key, Payload: []byte(payload), LastAppend: grown}, &session.Turn{Status: session.TurnStatus(status)})
+		html := page.Block(&session.Entry{Key: key, Payload: []byte(payload), LastAppend: grown}, session.Change{}, &session.Turn{Status: session.TurnStatus(status)})
 		sound(t, key, html)
 		for _, method := range []string{session.MethodPut, session.MethodBegin, session.MethodAppendText, session.MethodFinalize, session.MethodFork} {
 			for _, frame := range page.Frames(&session.Event{Method: method, Key: key, Payload: []byte(payload)}, session.ByLog.NewOrd) {
@@ -182,7 +182,7 @@ func FuzzMarkdown(f *testing.F) {
 		if grows {
 			e.LastAppend = 1
 		}
-		html := page.Block(e, nil)
+		html := page.Block(e, session.Change{}, nil)
 		sound(t, text, html)
 		if err := reread(html); err != nil {
 			t.Fatalf("%v\n%s", err, html)

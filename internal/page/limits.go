@@ -17,6 +17,9 @@ const (
 	saysBytes     = 80               // of the text of one entry
 	imageBytes    = 192 << 10        // of an image in the page
 	jsonDepth     = 24               // depth from which JSON is not indented
+	treeDepth     = 8                // depth from which a value of an own kind is shown as JSON text
+	treeValues    = 4000             // values of one tree
+	tableColumns  = 12               // members of objects that are shown as a table
 )
 
 // codeTime bounds the highlighting of one block's code: a lexer is stopped between two tokens. It

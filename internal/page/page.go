@@ -108,13 +108,13 @@ func (d *Doc) Part(p *session.Entry) {
 	d.flush()
 }
 
-// Rest writes the other entries: the diff, models, and entries of unknown kinds. It may be called
-// again; no message may follow.
-func (d *Doc) Rest(entries []*session.Entry) {
+// Rest writes the other entries: the diff, models, and entries of the users' own kinds. It may be
+// called again; no message may follow.
+func (d *Doc) Rest(entries []*session.EntryInfo) {
 	d.rest()
 	for _, e := range entries {
 		if e.Key != "session" {
-			block(&d.o, e, nil)
+			block(&d.o, e.Entry, e.Change, nil)
 		}
 	}
 	d.flush()
@@ -187,19 +187,20 @@ func (d *Doc) flush() {
 }
 
 // Block returns the HTML of one block: a message without its parts, a part, the session's info,
-// the diff, a model. t is the turn of its message, nil if unknown or none.
-func Block(e *session.Entry, t *session.Turn) []byte {
+// the diff, a model, a value of an own kind. by is the last change of an own kind's value; t is the
+// turn of its message, nil if unknown or none.
+func Block(e *session.Entry, by session.Change, t *session.Turn) []byte {
 	var o out
-	block(&o, e, t)
+	block(&o, e, by, t)
 	return o.b
 }
 
-func block(o *out, e *session.Entry, t *session.Turn) {
+func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
 	p := read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
 	case err != nil, k.Kind == session.KeyOwn:
-		other(o, e, p)
+		own(o, e, by, p)
 	case k.Kind == session.KeySession:
 		info(o, e)
 	case k.Kind == session.KeyMessage:

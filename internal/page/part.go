@@ -222,13 +222,6 @@ func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 	partClose(o)
 }
 
-// other writes an entry with an unknown key.
-func other(o *out, e *session.Entry, p fields) {
-	restOpen(o, e)
-	rawCard(o, oneLine(e.Key, labelBytes), "", p)
-	o.lit(`</section>`)
-}
-
 // moreItems writes how many items of a list are omitted.
 func moreItems(o *out, more int) {
 	if more > 0 {

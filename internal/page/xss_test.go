@@ -81,7 +81,7 @@ func TestXSS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			html := page.Block(&session.Entry{Key: key, Payload: text, LastAppend: kinds.Entries[key].LastAppend}, kinds.Turns[strings.TrimPrefix(key, "message/")])
+			html := page.Block(&session.Entry{Key: key, Payload: text, LastAppend: kinds.Entries[key].LastAppend}, session.Change{}, kinds.Turns[strings.TrimPrefix(key, "message/")])
 			sound(t, key+" with "+payload, html)
 			blocks++
 		}
@@ -101,10 +101,10 @@ func TestXSSInKinds(t *testing.T) {
 		}
 		for _, shape := range []string{`{"type":"tool","tool":"bash","state":{"status":X}}`, `{"type":"tool","tool":X,"state":{"status":"error","error":X}}`, `{"type":X}`, `{"type":X,"text":X}`,
 			`{"type":"tool","tool":"todowrite","state":{"input":{"todos":[{"status":X,"content":X}]}}}`} {
-			sound(t, payload, page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, nil))
+			sound(t, payload, page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, session.Change{}, nil))
 		}
 		for _, shape := range []string{`{"role":X}`, `{"role":"user","summary":{"diffs":[{"status":X,"file":X,"patch":X}]}}`} {
-			sound(t, payload, page.Block(&session.Entry{Key: "message/m", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, nil))
+			sound(t, payload, page.Block(&session.Entry{Key: "message/m", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, session.Change{}, nil))
 		}
 	}
 }

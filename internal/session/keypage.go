@@ -62,6 +62,11 @@ type KeyQuery struct {
 	Order  KeyOrder
 	Limit  int  // entries; 0: DefaultListKeys
 	Values bool // read the values, too
+
+	// In the process alone: the keys from From on and below Below in place of Prefix, by key, and
+	// about how many bytes of values a page has; 0 is as many as an answer.
+	From, Below string
+	MaxBytes    int
 }
 
 // Check refuses an invalid query.

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -129,7 +130,7 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 		if refused != nil {
 			return refused
 		}
-		scan := &keyScan{run: run, session: id, order: q.Order, piece: q.MaxEntries() + 1, ranges: session.CoveredRanges(g, q.Prefix, prefixEnd(q.Prefix))}
+		scan := &keyScan{run: run, session: id, order: q.Order, piece: q.MaxEntries() + 1, ranges: session.CoveredRanges(g, cmp.Or(q.From, q.Prefix), cmp.Or(q.Below, prefixEnd(q.Prefix)))}
 		if err := scan.begin(ctx, after); err != nil {
 			return err
 		}

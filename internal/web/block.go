@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -26,20 +27,7 @@ func (q *request) serveBlock() {
 	if err := q.site.acquireRender(q.r.Context()); err != nil {
 		return // the reader has gone
 	}
-	// The only key between these two is key: no character of a key is below 0x02.
-	read, _, err := h.Range(q.r.Context(), keyBefore(key), key+"\x01", q.site.cfg.PageBytes, 1)
-	var body []byte
-	switch {
-	case err != nil:
-	case len(read.Entries) == 0 || read.Entries[0].Key != key:
-		err = fault.NotFound.With("there is no such block now")
-	default:
-		var turn *session.Turn
-		if len(read.Turns) > 0 && parsed.Kind == session.KeyMessage {
-			turn = read.Turns[0]
-		}
-		body = page.Block(read.Entries[0], turn)
-	}
+	body, err := q.renderBlock(h, key, parsed.Kind)
 	q.site.releaseRender()
 	if err != nil {
 		q.refuse(err)
@@ -51,6 +39,35 @@ func (q *request) serveBlock() {
 		_ = send(q.newPacedWriter(), body) // the reader may have gone
 	}
 }
+
+// renderBlock returns the HTML of a key's block.
+func (q *request) renderBlock(h *objects.Capability, key string, kind session.KeyKind) ([]byte, error) {
+	if kind == session.KeyOwn {
+		read, _, err := h.GetKeys(q.r.Context(), []string{key})
+		if err != nil {
+			return nil, err
+		}
+		if len(read.Entries) > 0 {
+			return page.Block(read.Entries[0].Entry, read.Entries[0].Change, nil), nil
+		}
+		return nil, errNoBlock
+	}
+	// The only key between these two is key: no character of a key is below 0x02.
+	read, _, err := h.Range(q.r.Context(), keyBefore(key), key+"\x01", q.site.cfg.PageBytes, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(read.Entries) == 0 || read.Entries[0].Key != key {
+		return nil, errNoBlock
+	}
+	var turn *session.Turn
+	if len(read.Turns) > 0 && kind == session.KeyMessage {
+		turn = read.Turns[0]
+	}
+	return page.Block(read.Entries[0], session.Change{}, turn), nil
+}
+
+var errNoBlock = fault.NotFound.With("there is no such block now")
 
 // keyBefore returns a text that sorts before a key and after every smaller key.
 func keyBefore(key string) string {

@@ -111,10 +111,7 @@ func (p *painting) writeState() error {
 	err := p.writeMessages()
 	for _, keys := range [][2]string{{"", "message/"}, {"message0", "part/"}, {"part0", "\x7f"}} { // all keys but those of messages, in order
 		if err == nil {
-			err = p.walkRange(keys[0], keys[1], func(r *session.StateRange) error {
-				p.doc.Rest(r.Entries)
-				return nil
-			})
+			err = p.writeRest(keys[0], keys[1])
 		}
 	}
 	if err != nil {
@@ -179,31 +176,24 @@ func (p *painting) outline() (all []*session.Entry, err error) {
 	return all, nil
 }
 
-// walkRange calls each with the entries of keys between after and below, a piece at a time, and
-// sends the result.
-func (p *painting) walkRange(after, below string, each func(*session.StateRange) error) error {
+// writeRest writes the entries of the keys from from on and below below, a piece at a time.
+func (p *painting) writeRest(from, below string) error {
+	q := session.KeyQuery{From: from, Below: below, Limit: entriesPerRead, Values: true, MaxBytes: p.req.site.cfg.PageBytes}
 	for {
-		r, next, err := p.readRange(after, below)
+		page, err := p.capability.ListKeys(p.req.r.Context(), q)
 		if err != nil {
 			return err
 		}
-		if err := each(r); err != nil {
+		p.doc.Rest(page.Entries)
+		if err := p.send(); err != nil || !page.More {
 			return err
 		}
-		if err := p.send(); err != nil || next == "" {
-			return err
-		}
-		after = next
+		q.After = page.Next
 	}
 }
 
 // entriesPerRead bounds a piece of state in entries, where they are small.
 const entriesPerRead = 512
-
-// readRange returns a piece of the state.
-func (p *painting) readRange(after, below string) (*session.StateRange, string, error) {
-	return p.capability.Range(p.req.r.Context(), after, below, p.req.site.cfg.PageBytes, entriesPerRead)
-}
 
 // errReaderGone says that the reader has gone, or was too slow.
 var errReaderGone = errors.New("the reader has gone")

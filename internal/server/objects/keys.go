@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 
 	"capnproto.org/go/capnp/v3"
@@ -40,7 +41,7 @@ func (o *sess) listKeys(ctx context.Context, q session.KeyQuery) (*session.KeyPa
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	var grant *capability.Grant
-	found, err := o.service.cfg.Store.ListKeys(ctx, o.auth.session, q, maxEntriesBytes, o.auth.Refs(), o.admit("list", &grant))
+	found, err := o.service.cfg.Store.ListKeys(ctx, o.auth.session, q, cmp.Or(q.MaxBytes, maxEntriesBytes), o.auth.Refs(), o.admit("list", &grant))
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "list the keys")
 	}

@@ -134,7 +134,7 @@ func (s *State) Write(w io.Writer, h page.Head) error {
 	h.Info = s.Entries["session"]
 	d := page.Start(w, h)
 	keys := s.Keys()
-	var rest []*session.Entry
+	var rest []*session.EntryInfo
 	for _, key := range keys {
 		switch {
 		case strings.HasPrefix(key, "message/"):
@@ -146,7 +146,7 @@ func (s *State) Write(w io.Writer, h page.Head) error {
 				}
 			}
 		case !strings.HasPrefix(key, "part/") && key != "session":
-			rest = append(rest, s.Entries[key])
+			rest = append(rest, &session.EntryInfo{Entry: s.Entries[key]})
 		}
 	}
 	d.Rest(rest)

@@ -1,0 +1,218 @@
+// mooring session show: one session, its turns, and the values of its users' own kinds.
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/jsontable"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func sessionShowCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show REF",
+		Short: "Show counts, turns, and the values of your own kinds",
+		Long: "Show a session's counts, its cursor, the turns that were begun and their states, what the\n" +
+			"ref allows, and the first 100 values of kinds of your own, by key: who changed each last and\n" +
+			"when, and the value as tidy JSON; a list of objects with the same members is a table.\n" +
+			"session ls lists all keys.\n\n" + refHelp,
+		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.withSession(cmd.Context(), args[0], h.show)
+		},
+	}
+}
+
+// shownTurn is a turn as show prints it.
+type shownTurn struct {
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Begun   uint64 `json:"begun"`
+	Ended   uint64 `json:"ended,omitempty"`
+	Ref     string `json:"ref,omitempty"` // the ref it was begun under
+}
+
+// shownSession is the output of show.
+type shownSession struct {
+	shownInfo
+	Counts map[string]int `json:"counts"` // by kind of key
+	Turns  []shownTurn    `json:"turns"`
+	Grant  shownGrant     `json:"grant"`
+
+	Values     []shownEntry `json:"values,omitempty"`      // the first ones of own kinds, by key
+	MoreValues int          `json:"more_values,omitempty"` // of own kinds
+}
+
+// Bounds of what show prints of own kinds: values, and the rows and columns of a table.
+const (
+	showValues  = 100
+	showRows    = 100
+	showColumns = 12
+)
+
+func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
+	d, err := s.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	shown := shownSession{shownInfo: showInfo(d.Session), Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
+	shown.Cursor = state.Cursor // the cursor of the counts
+	var own []string
+	for _, e := range state.Entries {
+		if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyOwn {
+			own = append(own, e.Key)
+		}
+		kind, _, _ := strings.Cut(e.Key, "/")
+		shown.Counts[kind]++
+		if e.Key == "session" {
+			var info struct{ Title string }
+			if json.Unmarshal(e.Payload, &info) == nil { // a title of another type is ignored
+				shown.Title = info.Title
+			}
+		}
+	}
+	for _, t := range state.Turns {
+		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status, t.Begun, t.Ended, t.Ref})
+	}
+	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
+	slices.Sort(own)
+	shown.MoreValues = max(len(own)-showValues, 0)
+	if own = own[:len(own)-shown.MoreValues]; len(own) > 0 {
+		page, err := s.Get(ctx, own...)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			shown.Values = append(shown.Values, showEntry(e))
+		}
+	}
+	if h.env.json {
+		return h.env.printJSON(shown)
+	}
+	if err := h.printShown(d.Session, &shown); err != nil {
+		return err
+	}
+	return h.printValues(&shown)
+}
+
+func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
+	rows := [][]string{{"session", s.ID}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	add("external", clipLine(s.External))
+	add("title", clipLine(s.Title))
+	add("cursor", strconv.FormatUint(s.Cursor, 10))
+	add("epoch", strconv.FormatUint(s.Epoch, 10))
+	add("created", formatTime(info.Created))
+	add("updated", formatTime(info.Updated))
+	for _, kind := range []string{"message", "part", "model"} {
+		add(kind+"s", strconv.Itoa(s.Counts[kind]))
+	}
+	add("allows", s.Grant.text())
+	if len(s.Turns) == 0 {
+		add("turns", "none begun")
+	}
+	if err := writeTable(h.env.out, rows); err != nil || len(s.Turns) == 0 {
+		return err
+	}
+	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
+	for _, t := range s.Turns {
+		ended := "-"
+		if t.Ended != 0 {
+			ended = strconv.FormatUint(t.Ended, 10)
+		}
+		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
+	}
+	fmt.Fprintln(h.env.out)
+	return writeTable(h.env.out, turns)
+}
+
+// printValues prints the values of own kinds.
+func (h *homeFlags) printValues(s *shownSession) error {
+	for _, e := range s.Values {
+		by := orDash(clipLine(cmp.Or(e.Actor, e.Ref)))
+		at := time.Time{}
+		if e.At != 0 {
+			at = time.UnixMilli(e.At)
+		}
+		fmt.Fprintf(h.env.out, "\n%s  cursor %d  %s  %s\n", e.Key, e.Cursor, by, formatTime(at))
+		if err := printValue(h.env.out, e.Payload); err != nil {
+			return err
+		}
+	}
+	if s.MoreValues > 0 {
+		fmt.Fprintf(h.env.out, "\nand %s: mooring session ls lists all\n", plural(s.MoreValues, "more value"))
+	}
+	return nil
+}
+
+// printValue prints a JSON value, indented: as a table if it is a list of objects with the same
+// members, otherwise as JSON.
+func printValue(w io.Writer, payload []byte) error {
+	value := gjson.ParseBytes(payload)
+	columns := jsontable.Columns(value, showRows, showColumns)
+	if columns == nil {
+		var b bytes.Buffer
+		if json.Indent(&b, payload, "  ", "  ") != nil {
+			b.Reset()
+			b.Write(payload)
+		}
+		_, err := fmt.Fprintf(w, "  %s\n", sanitizeText(b.String()))
+		return err
+	}
+	cells := func(cell func(name string) string) []string {
+		row := make([]string, len(columns))
+		for i, name := range columns {
+			row[i] = clipLine(cell(name))
+		}
+		row[0] = "  " + row[0]
+		return row
+	}
+	rows := [][]string{cells(func(name string) string { return name })}
+	more := 0
+	value.ForEach(func(_, object gjson.Result) bool {
+		if len(rows) > showRows {
+			more++
+			return true
+		}
+		members := map[string]string{}
+		object.ForEach(func(name, v gjson.Result) bool {
+			text := v.Raw
+			if v.Type == gjson.String {
+				text = ledger.Unquote([]byte(v.Raw))
+			}
+			members[name.String()] = text
+			return true
+		})
+		rows = append(rows, cells(func(name string) string { return members[name] }))
+		return true
+	})
+	if err := writeTable(w, rows); err != nil || more == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "  and %s\n", plural(more, "more row"))
+	return err
+}
