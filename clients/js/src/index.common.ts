@@ -4,6 +4,7 @@ export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
+export { fold } from "./fold.js";
 export type { EntryInfo, EntryPage, KeyOptions, KeyPageOptions } from "./keys.js";
 export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./intent.js";
 export type { JournalOptions, OpenOptions } from "./options.js";

@@ -51,3 +51,16 @@ export function skipValue(text: string, i: number): number {
   } while (depth > 0 && i < text.length);
   return i;
 }
+
+/** Where the value of an object's member begins and ends: of the last one of that name. undefined if there is none. */
+export function memberAt(object: string, name: string): [number, number] | undefined {
+  let found: [number, number] | undefined;
+  for (let i = skipSpace(object, 0); object[i] === "{" || object[i] === ","; ) {
+    const from = skipSpace(object, i + 1);
+    if (object[from] !== '"') break; // it has no members
+    const to = skipValue(object, from), at = skipSpace(object, skipSpace(object, to) + 1), end = skipValue(object, at);
+    if (JSON.parse(object.slice(from, to)) === name) found = [at, end];
+    i = skipSpace(object, end);
+  }
+  return found;
+}
