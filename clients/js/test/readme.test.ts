@@ -38,6 +38,28 @@ test("the client's program in clients/js/README.md", async (t) => {
   assert.deepEqual(said.trim().split("\n").map((l) => l.split(" ")[1]), ["create", "begin", "put", "appendText", "appendText", "finalize", "share", "with"]);
 });
 
+test("what clients/js/README.md says of state of any kind", async (t) => {
+  const server = await TestServer.start(t), cwd = await folder(t, "agent");
+  await fs.mkdir(path.join(cwd, "srv"));
+  await fs.writeFile(path.join(cwd, "srv/owner.ref"), `${server.ref.text}\n`);
+  const all = blocks("clients/js/README.md", "js"), writes = all.find((b) => b.includes("batch.patch"))!, follows = all.find((b) => b.includes("fold(state"))!;
+  const said = await program(t, `
+    import { readFile } from "node:fs/promises";
+    import { open } from "mooring-client";
+    await using client = await open({ home: "agent-home" });
+    const { session, batch: creation } = (await client.space(await readFile("srv/owner.ref", "utf8"))).create();
+    await (await creation.commit()).wait();
+    const batch = session.batch(), entry = { cursor: 1 };
+    ${writes}
+    ${follows.replace("session.snapshot();", "session.snapshot();\nconst ticket = await batch.commit();").replace(/\n}\n$/, '\nif (event.method === "add") break;\n}\n')}
+    console.log((await ticket.wait()).outcomes.map((o) => o.status).join(" "));
+  `, cwd);
+  assert.deepEqual(said.trim().split("\n"), [
+    'todo/1 {"text":"write it down","state":"open","tries":0}', 'todo/1 {"text":"write it down","state":"done","tries":0,"by":{"name":"b"}}',
+    'todo/1 {"text":"write it down","state":"done","tries":1,"by":{"name":"b"}}', "applied applied applied conflict",
+  ]);
+});
+
 test("the program for capnweb alone in docs/javascript.md", async (t) => {
   const server = await TestServer.start(t);
   const client = await open({ home: await folder(t, "home") });
