@@ -309,6 +309,18 @@ struct EntryInfo {
   ref @7 :Text;                 # of the event at cursor: the ref it was written under, who wrote it
   actor @8 :Text;               # and when, Unix ms; empty and 0 where the ref does not show that
   at @9 :Int64;                 # event, and where the log no longer has it and it had other values, too
+  claim @10 :Claim;             # who works on it; null for nobody
+}
+
+struct Claim {
+  # Who works on a key, by the op claim: no other changes it meanwhile.
+  cursor @0 :UInt64;            # of the event that made the claim: what the owner's ops name
+  renewed @1 :UInt64;           # of its last event
+  until @2 :Int64;              # when its lease is over, by the server's clock, Unix ms
+  outbox @3 :Text;              # whose stream it is
+  worker @4 :Text;              # of the stream, as it named itself
+  ref @5 :Text;                 # it was last claimed under, and by whom
+  actor @6 :Text;
 }
 
 struct SessionStat {
@@ -362,6 +374,7 @@ struct Entry {
   payload @3 :Text;
   ord @4 :UInt64;               # the entry's place in the session's order: ord, then ordIndex, then key;
   ordIndex @5 :UInt64;          # both 0 from a server that keeps none
+  claim @6 :Claim;              # who works on it; null for nobody
 }
 
 struct Turn {

@@ -65,7 +65,7 @@ func (p *Promise) OpID() string {
 }
 
 // Field returns a reference to a field of the result by a dot-separated path: "cursor" (in every
-// result), "length", "ref", "session", "epoch", "cut". "" is the whole result.
+// result), "length", "ref", "session", "epoch", "cut", "key", "claim". "" is the whole result.
 func (p *Promise) Field(path string) ResultRef { return ResultRef{Op: p.OpID(), Path: path} }
 
 // ResultRef stands for a field of the result of an op that was made before, perhaps in another process: as an argument, or as
@@ -166,6 +166,20 @@ func (p *Promise) Expect(cursor any) *Promise {
 // that there is none. The outcome of a conflict has the cursor of the key's last change. Unlike
 // Expect it is compared when the op's turn comes, and other keys may change meanwhile.
 func (p *Promise) ExpectKey(cursor any) *Promise { return p.Arg("expect", cursor) }
+
+// WithClaim names the claim under which a Put, Remove, Patch or Add changes its key: the *Promise of
+// the Claim or ClaimFirst, the cursor of the claim (Claim.Cursor) or a reference to it. A key that is
+// claimed is changed by no op without it, nor by those of another outbox. The op is a conflict if the
+// claim is not in force any more, with the cursor of the one that is.
+func (p *Promise) WithClaim(claim any) *Promise { return p.Arg("claim", claimArg(claim)) }
+
+// claimArg returns the claim that a promise is of, and any other value as it is.
+func claimArg(claim any) any {
+	if p, ok := claim.(*Promise); ok && p != nil {
+		return p.Field("claim")
+	}
+	return claim
+}
 
 // SetID sets the op's id, a ULID chosen by the caller. It must be called before anything refers
 // to the op.
@@ -302,6 +316,36 @@ func (b *Batch) Patch(key string, patch any) *Promise {
 // number is rejected as BadPayload.
 func (b *Batch) Add(key, member string, by int64) *Promise {
 	return b.add(session.MethodAdd, 3).textArg("key", key).textArg("member", member).Arg("by", by)
+}
+
+// Claim claims a key of your own kinds that has a value, for lease (1 second to an hour): until then
+// no other outbox changes it, and neither does another worker of this one. worker tells the workers of
+// an outbox apart, in up to 64 bytes; "" is its only one. Claiming the same again renews the lease. A
+// claim of another is a conflict, with its cursor. The result has the "claim", the cursor that the
+// worker's ops name (WithClaim), and the "key". The claim ends with Release, Remove or the lease: what
+// the worker sends later is a conflict, and changes nothing.
+func (b *Batch) Claim(key string, lease time.Duration, worker string) *Promise {
+	return b.claim(lease, worker).textArg("key", key)
+}
+
+// ClaimFirst claims the first key below a prefix (todo/), in the order of keys, that has a value and is
+// not claimed. Its result names the "key"; if none is free, it changes nothing and the result names none.
+// It takes the right to read, too.
+func (b *Batch) ClaimFirst(prefix string, lease time.Duration, worker string) *Promise {
+	return b.claim(lease, worker).textArg("prefix", prefix)
+}
+
+func (b *Batch) claim(lease time.Duration, worker string) *Promise {
+	p := b.add(session.MethodClaim, 3).Arg("lease", lease.Milliseconds())
+	if worker != "" {
+		p.textArg("worker", worker)
+	}
+	return p
+}
+
+// Release ends a claim of this outbox: claim is as in WithClaim. The key is free at once.
+func (b *Batch) Release(key string, claim any) *Promise {
+	return b.add(session.MethodRelease, 2).textArg("key", key).Arg("claim", claimArg(claim))
 }
 
 // Begin puts a message and opens its turn: until Finalize its parts can grow.

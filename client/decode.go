@@ -229,6 +229,20 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]Event, error) {
 	return out, nil
 }
 
+// claim reads an entry's claim; nil if it has none.
+func (t *textReader) claim(has bool, claim func() (wire.Claim, error)) *Claim {
+	if !has {
+		return nil
+	}
+	w, err := claim()
+	if err != nil {
+		t.err = errors.Join(t.err, err)
+		return nil
+	}
+	return &Claim{Cursor: w.Cursor(), Until: timeOf(w.Until()), Outbox: t.get(w.Outbox()), Worker: t.get(w.Worker()), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()),
+		renewed: w.Renewed()}
+}
+
 func decodeState(p wire.EventSink_state_Params) (entries []Entry, turns []Turn, err error) {
 	es, err := p.Entries()
 	if err != nil {
@@ -242,7 +256,7 @@ func decodeState(p wire.EventSink_state_Params) (entries []Entry, turns []Turn, 
 	for i := range es.Len() {
 		w := es.At(i)
 		entries = append(entries, Entry{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload())),
-			ord: session.Ord{At: w.Ord(), Index: w.OrdIndex()}})
+			Claim: t.claim(w.HasClaim(), w.Claim), ord: session.Ord{At: w.Ord(), Index: w.OrdIndex()}})
 	}
 	for i := range ts.Len() {
 		w := ts.At(i)

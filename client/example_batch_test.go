@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
@@ -262,4 +263,45 @@ func ExampleBatch_Patch() {
 	// Output:
 	// true
 	// {"state":"done","title":"paint the boat","tries":1}
+}
+
+// Workers share a list. Each claims the first todo that is free, does it, and takes it off the list, all
+// by the claim, so that one whose lease is over changes nothing.
+func ExampleBatch_ClaimFirst() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("todo/1", "paint the boat")
+	b.Put("todo/2", "mend the net")
+	claimed := b.ClaimFirst("todo/", time.Minute, "worker 1")
+	b.Remove("").Arg("key", claimed.Field("key")).WithClaim(claimed) // it is done
+	mine := b.Claim("todo/2", time.Minute, "worker 1")
+	b.Put("todo/2", "mend the nets").WithClaim(mine)
+	results, err := b.CommitWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var first struct{ Key string }
+	fmt.Println(results[2].Decode(&first), first.Key)
+
+	late := s.Batch()
+	late.Put("todo/2", "sell the nets") // by whom it is not claimed
+	_, err = late.CommitWait(ctx)
+	fmt.Println(errors.Is(err, fault.Conflict))
+
+	page, err := s.Get(ctx, "todo/2")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(page.Entries[0].Payload), page.Entries[0].Claim.Worker)
+	release := s.Batch()
+	release.Release("todo/2", mine)
+	_, err = release.CommitWait(ctx)
+	fmt.Println(err)
+	// Output:
+	// <nil> todo/1
+	// true
+	// "mend the nets" worker 1
+	// <nil>
 }

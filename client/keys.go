@@ -28,6 +28,7 @@ type EntryInfo struct {
 	Ref     string    // the id of the ref that the last change was written under
 	Actor   string    // who wrote it, as the ref says
 	At      time.Time // when, by the server's database
+	Claim   *Claim    // who works on the key; nil for nobody
 
 	// Ref, Actor and At are empty where the ref does not show the event of the last change, and
 	// where the log no longer has it, unless the event put this value alone.
@@ -155,7 +156,8 @@ func (p *EntryPage) read(cursor uint64, entries func() (wire.EntryInfo_List, err
 	t := textReader{}
 	for i := range list.Len() {
 		w := list.At(i)
-		e := EntryInfo{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Bytes: w.Bytes(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), At: timeOf(w.At())}
+		e := EntryInfo{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Bytes: w.Bytes(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), At: timeOf(w.At()),
+			Claim: t.claim(w.HasClaim(), w.Claim)}
 		if w.HasPayload() {
 			e.Payload = []byte(t.get(w.Payload()))
 		}

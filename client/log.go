@@ -62,7 +62,8 @@ type Entry struct {
 	Key     string
 	Cursor  uint64 // of the event that put the value; text that was appended since does not change it
 	Schema  uint32 // the payload's schema_version
-	Payload []byte // the text of a JSON object
+	Payload []byte // JSON text: an object, but of a kind of one's own
+	Claim   *Claim // who works on it; nil for nobody
 
 	ord session.Ord // its position in the state; zero from older servers
 }
@@ -74,7 +75,27 @@ func compareEntries(a, b Entry) int {
 
 // stored returns the entry as package session verifies and orders it.
 func (e *Entry) stored() *session.Entry {
-	return &session.Entry{Key: e.Key, Cursor: e.Cursor, Ord: e.ord, Schema: e.Schema, Payload: e.Payload}
+	return &session.Entry{Key: e.Key, Cursor: e.Cursor, Ord: e.ord, Schema: e.Schema, Payload: e.Payload, Claim: e.Claim.stored()}
+}
+
+// Claim is who works on a key. It is in force until it is released, or the key's value removed, and until
+// Until at most.
+type Claim struct {
+	Cursor uint64    // of the event that made it: what the owner's ops name (Promise.WithClaim)
+	Until  time.Time // when its lease is over, by the server's clock
+	Outbox string    // the outbox that owns it
+	Worker string    // of the outbox, as it named itself (Batch.Claim)
+	Ref    string    // the id of the ref that it was last claimed under
+	Actor  string    // who claimed it, as the ref says
+
+	renewed uint64
+}
+
+func (c *Claim) stored() *session.Claim {
+	if c == nil {
+		return nil
+	}
+	return &session.Claim{Cursor: c.Cursor, Renewed: c.renewed, Until: c.Until.UnixMilli(), Outbox: c.Outbox, Worker: c.Worker, Ref: c.Ref, Actor: c.Actor}
 }
 
 // Turn is a message that is being written, or was.

@@ -214,6 +214,8 @@ func (r *verification) compare() {
 	for _, want := range r.fold.Entries() {
 		if e := has[want.Key]; e == nil || e.Cursor != want.Cursor || e.Schema != want.Schema || !bytes.Equal(e.Payload, want.Payload) {
 			r.v.Differences = append(r.v.Differences, want.Key)
+		} else if (want.Claim == nil) != (e.Claim == nil) || want.Claim != nil && *want.Claim != *e.Claim {
+			r.v.Differences = append(r.v.Differences, "the claim of "+want.Key)
 		}
 		delete(has, want.Key)
 	}

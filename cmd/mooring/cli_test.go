@@ -379,7 +379,7 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &entry); err != nil || got.code != exitRefused || entry.Key != "session" || entry.Cursor != shown.Cursor-1 || entry.Actor != "owner" || entry.Ref == "" || entry.At == 0 || entry.Bytes != 17 || string(entry.Payload) != `{"title":"after"}` || !strings.Contains(got.err, "message/none has no value") {
 		t.Errorf("get of a key without a value: %+v, %v", got, err)
 	}
-	if out := r.ok("session", "ls", id); !regexp.MustCompile(`^KEY +CURSOR +ACTOR +BYTES\n(message/\S+ +\d+ +owner +\d+\n){2}part/msg_2/prt_1 +\d+ +owner +\d+\nsession +\d+ +owner +17\n$`).MatchString(out) {
+	if out := r.ok("session", "ls", id); !regexp.MustCompile(`^KEY +CURSOR +ACTOR +BYTES +CLAIMED BY\n(message/\S+ +\d+ +owner +\d+ +-\n){2}part/msg_2/prt_1 +\d+ +owner +\d+ +-\nsession +\d+ +owner +17 +-\n$`).MatchString(out) {
 		t.Errorf("ls prints\n%s", out)
 	}
 	if out := r.ok("session", "ls", id, "part/msg_2/", "--values", "--order", "put"); strings.Count(out, "\n") != 2 || !strings.Contains(out, `"Hello, world"`) {

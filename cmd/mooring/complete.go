@@ -155,4 +155,4 @@ func completeList(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // appendable are the methods that --methods takes.
-var appendable = []string{"add", "appendText", "begin", "finalize", "patch", "put", "remove"}
+var appendable = []string{"add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"}

@@ -25,10 +25,12 @@ import (
 // appendMethods are the methods of op lines, with their arguments. Text in brackets is for
 // people.
 var appendMethods = []struct{ name, must, may string }{
-	{"put", "key, payload", "schema_version, expect"},
-	{"patch", "key, patch (RFC 7396)", "schema_version, expect"},
-	{"add", "key, member, by (a whole number)", "expect"},
-	{"remove", "key", "expect"},
+	{"put", "key, payload", "schema_version, expect, claim"},
+	{"patch", "key, patch (RFC 7396)", "schema_version, expect, claim"},
+	{"add", "key, member, by (a whole number)", "expect, claim"},
+	{"remove", "key", "expect, claim"},
+	{"claim", "key, lease (ms)", "prefix (in place of key: its first free key), worker"},
+	{"release", "key, claim", ""},
 	{"begin", "message, payload", "schema_version"},
 	{"appendText", "key (part/MESSAGE/ID), offset (bytes of text so far), text", ""},
 	{"finalize", "message, status (completed, failed, aborted)", `payload, schema_version, parts ([{"id","payload"}]), usage, error, completed (Unix ms)`},
@@ -87,8 +89,9 @@ A line has a method, its arguments, and optional fields:
   method      arguments (… may be left out)
 ` + appendTable() + `
   keys: session, message/ID, part/MESSAGE/ID, session_diff, model/ID with objects;
-  KIND or KIND/ID[/ID…] of your own (todo/1, plan) with any JSON value, patch and add
+  KIND or KIND/ID[/ID…] of your own (todo/1, plan) with any JSON value, patch, add and claim
   expect: the cursor of the key's last change, 0 for none; else the op is a conflict
+  claim: the "claim" in the result of the op that claimed the key, while it is claimed
 
   as                 a label by which later lines refer to this op
   refs               {"ARGUMENT":{"op":"LABEL or op id","path":"cursor"}}: the argument

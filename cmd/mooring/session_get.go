@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,8 +24,9 @@ func sessionGetCmd(h *homeFlags) *cobra.Command {
 		Short: "Print the value of a key",
 		Long: "Print the value of a key as it was put, and a line end. Of several keys each line has the key,\n" +
 			"a tab and the value in one line. With --json each line is an object: the key, the cursor of the\n" +
-			"value's last change, who wrote that under which ref and when, and the value. A key that has no\n" +
-			"value, or that the ref does not show, is not_found; the others are printed.\n\n" + refHelp,
+			"value's last change, who wrote that under which ref and when, who has claimed the key and until\n" +
+			"when, and the value. A key that has no value, or that the ref does not show, is not_found; the\n" +
+			"others are printed.\n\n" + refHelp,
 		Example: "  mooring session get ses_01J… message/msg_1\n  mooring session get @reader.ref session session_diff --json",
 		Args:    argCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,11 +51,34 @@ type shownEntry struct {
 	Actor   string          `json:"actor,omitempty"`
 	Bytes   uint64          `json:"bytes"`
 	Schema  uint32          `json:"schema_version"`
+	Claim   *shownClaim     `json:"claim,omitempty"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
+// shownClaim is who works on a key.
+type shownClaim struct {
+	Cursor uint64 `json:"cursor"`
+	Until  int64  `json:"until"`
+	Outbox string `json:"outbox"`
+	Worker string `json:"worker,omitempty"`
+	Ref    string `json:"ref"`
+	Actor  string `json:"actor"`
+}
+
 func showEntry(e client.EntryInfo) shownEntry {
-	return shownEntry{e.Key, e.Cursor, unixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, e.Payload}
+	shown := shownEntry{e.Key, e.Cursor, unixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, nil, e.Payload}
+	if c := e.Claim; c != nil {
+		shown.Claim = &shownClaim{c.Cursor, unixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
+	}
+	return shown
+}
+
+// claimText returns who works on a key, and until when, as ls shows it.
+func claimText(c *client.Claim) string {
+	if c == nil {
+		return "-"
+	}
+	return clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(c.Until)
 }
 
 func (h *homeFlags) get(ctx context.Context, s *client.Session, keys []string) error {
@@ -102,7 +127,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 		Short: "List the keys below a prefix",
 		Long: "List the keys of a session, or those below a prefix, which ends with a slash: part/msg_1/ are all\n" +
 			"parts of that message. Each line has the key, the cursor of the value's last change, who wrote\n" +
-			"that, and the size of the value in bytes. With --json each line is an object. Any number of keys\n" +
+			"that, the size of the value in bytes, and who has claimed the key and until when. With --json each line is an object. Any number of keys\n" +
 			"is listed, page by page.\n\n" + refHelp,
 		Example: "  mooring session ls ses_01J…\n  mooring session ls ses_01J… message/ --order put\n  mooring session ls @reader.ref part/msg_1/ --values --json",
 		Args:    argCount(1, 2),
@@ -136,7 +161,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 const lsTable = 1000
 
 func (h *homeFlags) ls(ctx context.Context, s *client.Session, o client.KeyOptions, limit int) error {
-	head := []string{"KEY", "CURSOR", "ACTOR", "BYTES"}
+	head := []string{"KEY", "CURSOR", "ACTOR", "BYTES", "CLAIMED BY"}
 	if o.Values {
 		head = append(head, "VALUE")
 	}
@@ -157,7 +182,7 @@ func (h *homeFlags) ls(ctx context.Context, s *client.Session, o client.KeyOptio
 				}
 				continue
 			}
-			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10)}
+			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10), claimText(e.Claim)}
 			if o.Values {
 				row = append(row, clipLine(string(oneLine(e.Payload))))
 			}

@@ -21,6 +21,26 @@ type entryJSON struct {
 	// Ord is its position in the session's order: by the first number, then by the second, then
 	// by key.
 	Ord [2]uint64 `json:"ord"`
+
+	Claim *claimJSON `json:"claim,omitempty"` // who works on it
+}
+
+type claimJSON struct {
+	Cursor uint64 `json:"cursor"`
+	Until  int64  `json:"until"` // Unix ms
+	Outbox string `json:"outbox"`
+	Worker string `json:"worker,omitempty"`
+	Ref    string `json:"ref"`
+	Actor  string `json:"actor"`
+}
+
+// newEntryJSON returns an entry with the cursor of its last change.
+func newEntryJSON(e *session.Entry, cursor uint64) entryJSON {
+	shown := entryJSON{Key: e.Key, Cursor: cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}
+	if c := e.Claim; c != nil {
+		shown.Claim = &claimJSON{c.Cursor, c.Until, session.OutboxOf(c.Outbox), c.Worker, c.Ref, c.Actor}
+	}
+	return shown
 }
 
 type turnJSON struct {
@@ -102,7 +122,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 		} else {
 			b = append(b, ',')
 		}
-		b = append(b, addMember(httpkit.JSON(entryJSON{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
+		b = append(b, addMember(httpkit.JSON(newEntryJSON(e, e.Cursor)), "payload", e.Payload)...)
 	}
 	if len(b) == 0 {
 		return nil

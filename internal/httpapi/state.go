@@ -94,6 +94,6 @@ func serveKey(q *request, key string) *fault.Error {
 
 func newEntryInfoJSON(e *session.EntryInfo) []byte {
 	shown := entryInfoJSON{Bytes: e.Bytes, Ref: e.Change.Ref, Actor: e.Change.Actor, At: e.Change.At,
-		entryJSON: entryJSON{Key: e.Key, Cursor: e.Change.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}}
+		entryJSON: newEntryJSON(e.Entry, e.Change.Cursor)}
 	return addMember(httpkit.JSON(shown), "payload", e.Payload)
 }

@@ -15,7 +15,7 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	slot, err := a.expected(o.keyText, o.expect)
+	slot, err := a.guarded(o.keyText, o.guard)
 	if err != nil {
 		return nil, err
 	}
@@ -33,18 +33,27 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 	if equal {
 		return a.unchanged(), nil
 	}
+	a.endLapsed(key)
 	ev := a.emitWithSum(MethodPut, key, schema, payload, e.Sum)
 	e.Cursor, e.Since = ev.Cursor, ev.Cursor
 	a.v.put(a.s, e, ev, 0, true)
 	return a.changed(), nil
 }
 
-// expected returns the state of a key without its payload, or Conflict with the cursor of its
-// value's last change if that is not the expected one.
-func (a *applier) expected(key string, want expectation) (*entryState, *fault.Error) {
+// guarded returns the state of a key without its payload, or Conflict: with the cursor of the key's
+// claim if the op does not come from its owner and name it, else with that of its value's last change
+// if that is not the expected one.
+func (a *applier) guarded(key string, g guard) (*entryState, *fault.Error) {
 	slot, err := a.v.entryMeta(a.s, key)
-	if err != nil || !want.set {
-		return slot, err
+	if err != nil {
+		return nil, err
+	}
+	if err := a.fenced(key, slot, g.claim); err != nil {
+		return nil, err
+	}
+	want := g.expect
+	if !want.set {
+		return slot, nil
 	}
 	at := uint64(0)
 	if slot.entry != nil {
@@ -83,7 +92,7 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := o.key.String()
-	slot, err := a.expected(key, o.expect)
+	slot, err := a.guarded(key, o.guard)
 	if err != nil {
 		return nil, err
 	}
@@ -99,27 +108,28 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 			return nil, fault.TurnOpen.With("the turn of this message is %s: finalize it first", t.Status)
 		}
 	}
+	a.endLapsed(key)
 	a.emit(MethodRemove, key, 1, emptyPayload)
 	a.v.drop(a.s, key)
 	return a.changed(), nil
 }
 
 func (o *opPatch) apply(a *applier) (result, *fault.Error) {
-	return a.edit(o.key, o.expect, o.schema, MethodPatch, o.patch)
+	return a.edit(o.key, o.guard, o.schema, MethodPatch, o.patch)
 }
 
 func (o *opAdd) apply(a *applier) (result, *fault.Error) {
-	return a.edit(o.key, o.expect, 0, MethodAdd, encode(addPayload{o.member, o.by}))
+	return a.edit(o.key, o.guard, 0, MethodAdd, encode(addPayload{o.member, o.by}))
 }
 
 // edit changes a value by the payload of a patch or add event, which has the change alone: its cost
 // in the log, and to subscribers, is that of the change. Where there is no value yet, or the change
 // is the value, the event is a put. schema 0 keeps the value's.
-func (a *applier) edit(key string, want expectation, schema uint32, method string, change []byte) (result, *fault.Error) {
+func (a *applier) edit(key string, want guard, schema uint32, method string, change []byte) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	slot, err := a.expected(key, want)
+	slot, err := a.guarded(key, want)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +161,7 @@ func (a *applier) edit(key string, want expectation, schema uint32, method strin
 	if e.Sum == old.Sum && e.Schema == old.Schema {
 		return a.unchanged(), nil
 	}
+	a.endLapsed(key)
 	ev := a.emit(method, key, schema, change)
 	e.Cursor = ev.Cursor
 	a.v.put(a.s, e, ev, 0, false)

@@ -271,24 +271,64 @@ func (r *argReader) keyText(name string) (Key, string) {
 }
 
 // ownKey is keyText for a method that changes values of the users' own kinds alone.
-func (r *argReader) ownKey(name string) (Key, string) {
-	k, text := r.keyText(name)
+func (r *argReader) ownKey(name string) (Key, string) { return r.ownKeyIf(name, required) }
+
+// ownKeyIf is ownKey for a key that may be absent.
+func (r *argReader) ownKeyIf(name string, must bool) (k Key, text string) {
+	if !must && !r.has(name) {
+		r.known = append(r.known, name)
+		return Key{}, ""
+	}
+	k, text = r.keyText(name)
 	if r.err == nil && text != "" && k.Kind != KeyOwn {
 		r.fail(fault.BadKey.With("%s changes values of your own kinds alone (todo/1, plan): %q has rules of its own, put it whole", r.in.Method, fault.Clip(text)))
 	}
 	return k, text
 }
 
-// expectation is the condition that an op may name on its key: that its value was last changed at
-// cursor; 0 that there is none.
-type expectation struct {
+// has reports whether an argument was given, as a value other than null or as a reference.
+func (r *argReader) has(name string) bool {
+	return slices.ContainsFunc(r.in.Args, func(a ledger.Arg) bool {
+		return a.Name == name && (a.Ref != nil || string(bytes.TrimSpace(a.JSON)) != "null")
+	})
+}
+
+// ownPrefix decodes an optional prefix of keys of the users' own kinds.
+func (r *argReader) ownPrefix(name string) string {
+	s := r.stringArg(name, optional)
+	if r.err != nil || s == "" {
+		if r.err == nil && r.has(name) && !r.unresolved(name) {
+			r.fail(errOwnPrefix(s))
+		}
+		return ""
+	}
+	// A prefix is what stands before the last id of a key.
+	if k, err := ParseKey(s + "1"); err != nil || k.Kind != KeyOwn || !strings.HasSuffix(s, "/") {
+		r.fail(errOwnPrefix(s))
+	}
+	return s
+}
+
+func errOwnPrefix(s string) *fault.Error {
+	return fault.BadKey.With("prefix: %q is not the beginning of keys of your own kinds: use KIND/ or KIND/ID/, as in todo/", fault.Clip(s))
+}
+
+// guard is the conditions that an op may name on its key.
+type guard struct {
+	expect condition // that its value was last changed at this cursor; 0 that there is none
+	claim  condition // that it is claimed at this cursor, by the op's stream
+}
+
+// condition is a cursor that was named, or not.
+type condition struct {
 	cursor uint64
 	set    bool
 }
 
-func (r *argReader) expect() (e expectation) {
-	e.cursor, e.set = r.number("expect", optional)
-	return e
+func (r *argReader) guard() (g guard) {
+	g.expect.cursor, g.expect.set = r.number("expect", optional)
+	g.claim.cursor, g.claim.set = r.number("claim", optional)
+	return g
 }
 
 // refID decodes the id of a ref, of any target.

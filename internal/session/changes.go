@@ -56,7 +56,7 @@ func (s *sessionView) changes(c *Changes) {
 	}
 	list := make([]written, 0, len(s.entries))
 	for key, slot := range s.entries {
-		if slot.write != writeNone {
+		if slot.write != writeNone || slot.claimChanged {
 			list = append(list, written{key, slot})
 		}
 	}
@@ -76,6 +76,9 @@ func (s *sessionView) changes(c *Changes) {
 		case writeInEvent:
 			slot.entry.Payload = nil // it is the event's; the view is not read any more
 			c.Entries = append(c.Entries, slot.entry)
+		}
+		if slot.claimChanged && slot.entry != nil {
+			c.Claims = append(c.Claims, slot.entry)
 		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(s.turns)) {

@@ -14,8 +14,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The methods of events. All but the last three are methods of ops; a rotation is a call without an
-// op, and the system writes the last two itself, so their Op, Batch, Outbox and Ref are "".
+// The methods of events. All but the last four are methods of ops; a rotation is a call without an
+// op, and the system writes the last three itself, so their Op, Batch, Outbox and Ref are "".
 const (
 	MethodCreate      = "create"
 	MethodFork        = "fork"
@@ -23,6 +23,8 @@ const (
 	MethodRemove      = "remove"
 	MethodPatch       = "patch" // its event's payload is the patch alone
 	MethodAdd         = "add"   // its event's payload is addPayload
+	MethodClaim       = "claim" // its event's payload is claimPayload
+	MethodRelease     = "release"
 	MethodBegin       = "begin"
 	MethodAppendText  = "appendText"
 	MethodFinalize    = "finalize"
@@ -34,6 +36,7 @@ const (
 	MethodRotate      = "rotate"      // an owner's ref was replaced by another; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease expired, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is active again, with an op whose event, if it makes one, comes next; key message/ID
+	MethodLapse       = "lapse"       // a claim's lease expired; its key
 )
 
 // HashEvent returns the hash of an event over the hash before it (the zero Hash for the first) and

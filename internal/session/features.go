@@ -16,8 +16,8 @@ import (
 // Features is a set of features.
 type Features uint32
 
-// FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch and add, and
-// the argument expect.
+// FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch, add, claim
+// and release, and the arguments expect and claim.
 const FeatureKeys Features = 1 << iota
 
 // AllFeatures is the set of the features that this version knows.
@@ -58,11 +58,12 @@ func FeaturesOf(ops []ledger.Intent) (f Features) {
 }
 
 func featuresOf(op *ledger.Intent) Features {
-	switch op.Method {
-	case MethodPatch, MethodAdd:
+	if slices.Contains(keyMethods, op.Method) {
 		return FeatureKeys
+	}
+	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
-		if hasArgument(op, "expect") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
+		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
 			return FeatureKeys
 		}
 	case MethodShare:
@@ -73,13 +74,16 @@ func featuresOf(op *ledger.Intent) Features {
 			return FeatureKeys
 		}
 		for _, name := range argNames(op, "methods") {
-			if name == MethodPatch || name == MethodAdd {
+			if slices.Contains(keyMethods, name) {
 				return FeatureKeys
 			}
 		}
 	}
 	return 0
 }
+
+// keyMethods are the methods that need FeatureKeys whatever their arguments are.
+var keyMethods = []string{MethodPatch, MethodAdd, MethodClaim, MethodRelease}
 
 func hasArgument(op *ledger.Intent, name string) bool {
 	return slices.ContainsFunc(op.Args, func(a ledger.Arg) bool { return a.Name == name })
@@ -110,7 +114,7 @@ func mayBeOwnKey(op *ledger.Intent) bool {
 // EventFeatures returns the features that a reader of an event needs.
 func EventFeatures(e *Event) Features {
 	switch e.Method {
-	case MethodPatch, MethodAdd:
+	case MethodPatch, MethodAdd, MethodClaim, MethodRelease, MethodLapse:
 		return FeatureKeys
 	case MethodPut, MethodRemove, MethodPurge:
 		if isOwn(e.Key) {

@@ -26,6 +26,7 @@ type Fold struct {
 
 	entries map[string]*foldEntry
 	turns   map[string]*Turn
+	claims  map[string]*Claim // by key; some may be of keys whose value is hidden
 }
 
 // foldEntry is an entry with its deltas not yet joined, so the cost of a delta is its own size.
@@ -36,7 +37,7 @@ type foldEntry struct {
 
 // NewFold returns the empty state before a session's first event.
 func NewFold(session string) *Fold {
-	return &Fold{Session: session, entries: map[string]*foldEntry{}, turns: map[string]*Turn{}}
+	return &Fold{Session: session, entries: map[string]*foldEntry{}, turns: map[string]*Turn{}, claims: map[string]*Claim{}}
 }
 
 // FoldFrom returns the state of a snapshot as of cursor, to continue from. The entries' payloads
@@ -46,7 +47,10 @@ func FoldFrom(session string, cursor, epoch uint64, entries []*Entry, turns []*T
 	f.Cursor, f.Epoch, f.Life = cursor, epoch, Live
 	for _, e := range entries {
 		whole := *e
-		whole.LastAppend, whole.Sum = 0, SumOf(e.Payload)
+		if e.Claim != nil {
+			f.claims[e.Key] = e.Claim
+		}
+		whole.LastAppend, whole.Sum, whole.Claim = 0, SumOf(e.Payload), nil
 		if k, err := ParseKey(e.Key); err == nil {
 			whole.TextLen = entryTextLen(k, e.Payload)
 		}
@@ -101,6 +105,18 @@ func (f *Fold) apply(e *Event) error {
 		return f.edit(e)
 	case MethodRemove:
 		delete(f.entries, e.Key)
+		delete(f.claims, e.Key)
+	case MethodClaim:
+		var p claimPayload
+		if e.Payload == nil { // of a deleted session
+			return nil
+		}
+		if err := json.Unmarshal(e.Payload, &p); err != nil {
+			return err
+		}
+		f.claims[e.Key] = claimOf(e, &p)
+	case MethodRelease, MethodLapse:
+		delete(f.claims, e.Key)
 	case MethodAppendText:
 		if entry := f.entries[e.Key]; entry != nil && e.Payload != nil {
 			text := DeltaText(e.Payload)
@@ -116,12 +132,14 @@ func (f *Fold) apply(e *Event) error {
 		f.turn(e, StepResume)
 	case MethodPurge:
 		delete(f.entries, e.Key)
+		delete(f.claims, e.Key)
 	case MethodBumpEpoch:
 		f.Epoch++
 	case MethodDelete:
 		f.Life = Deleted
 		clear(f.entries)
 		clear(f.turns)
+		clear(f.claims)
 	}
 	return nil
 }
@@ -209,7 +227,7 @@ func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 func (f *Fold) Entries() []*Entry {
 	out := make([]*Entry, 0, len(f.entries))
 	for _, e := range f.entries {
-		out = append(out, e.flatten())
+		out = append(out, f.flatten(e))
 	}
 	slices.SortFunc(out, CompareEntries)
 	return out
@@ -218,18 +236,20 @@ func (f *Fold) Entries() []*Entry {
 // Entry returns a key's entry with all its text; nil if there is none.
 func (f *Fold) Entry(key string) *Entry {
 	if e := f.entries[key]; e != nil {
-		return e.flatten()
+		return f.flatten(e)
 	}
 	return nil
 }
 
-// flatten joins the deltas into the payload, once.
-func (e *foldEntry) flatten() *Entry {
+// flatten returns an entry with its claim. It joins the deltas into the payload, once.
+func (f *Fold) flatten(e *foldEntry) *Entry {
 	if len(e.tail) > 0 {
 		e.Payload = FoldText(e.Payload, []byte(strings.Join(e.tail, "")))
 		e.Sum, e.tail = SumOf(e.Payload), nil
 	}
-	return new(e.Entry)
+	whole := e.Entry
+	whole.Claim = f.claims[e.Key]
+	return &whole
 }
 
 // Turns returns the begun turns by message. Leases are not in the log, so not here.
@@ -242,7 +262,7 @@ func (f *Fold) Turns() []*Turn {
 }
 
 // Hash returns the state hash: if two are equal, the states have the same keys with the same
-// values, and the same turns in the same states, at the same cursor and epoch.
+// values and claims, and the same turns in the same states, at the same cursor and epoch.
 func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entries(), f.Turns()) }
 
 // StateHash returns the state hash of a session's rows: entries with their whole values, in any
@@ -266,6 +286,18 @@ func StateHash(cursor, epoch uint64, life Life, entries []*Entry, turns []*Turn)
 		w.Num(uint64(t.Status))
 		w.Num(t.Begun)
 		w.Num(t.Ended)
+	}
+	entries = slices.DeleteFunc(entries, func(e *Entry) bool { return e.Claim == nil })
+	if len(entries) == 0 { // as before there were claims
+		return w.Sum()
+	}
+	w.Num(uint64(len(entries)))
+	for _, e := range entries {
+		w.Text(e.Key)
+		w.Num(e.Claim.Cursor)
+		w.Num(uint64(e.Claim.Until))
+		w.Text(OutboxOf(e.Claim.Outbox))
+		w.Text(e.Claim.Worker)
 	}
 	return w.Sum()
 }

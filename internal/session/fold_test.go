@@ -28,8 +28,12 @@ func story(t failer) *writer {
 	o.apply(op("put", "key", "todo/1", "payload", raw(`{"state":"open", "tries":1}`)))
 	guest.apply(op("patch", "key", "todo/1", "patch", raw(`{"state":"done"}`)))
 	guest.apply(op("add", "key", "todo/1", "member", "tries", "by", 2))
+	o.apply(op("claim", "prefix", "todo/", "lease", 30_000))
+	guest.apply(op("put", "key", "todo/2", "payload", raw(`1`)))
+	guest.apply(op("release", "key", "todo/2", "claim", guest.apply(op("claim", "key", "todo/2", "lease", 1000))["claim"]))
 	w.store.Now += 60_000
 	w.lapse(false, o.session)
+	o.apply(op("claim", "key", "todo/1", "lease", 3_600_000, "worker", "w"))
 	o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
 	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`)))
 	w.lapse(true, o.session)
@@ -50,10 +54,10 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
-	if got := strings.Join(session.Methods(), " "); got != "add appendText begin bumpEpoch create delete finalize fork patch purge put remove revoke share" {
+	if got := strings.Join(session.Methods(), " "); got != "add appendText begin bumpEpoch claim create delete finalize fork patch purge put release remove revoke share" {
 		t.Errorf("the methods are %s", got)
 	}
-	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
+	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse) {
 		if m != session.MethodFork && m != session.MethodDelete && !seen[m] {
 			t.Errorf("no %s", m)
 		}

@@ -157,6 +157,9 @@ func (p *KeyPage) limitedTo(g *capability.Grant) *KeyPage {
 		if !showsEvent(g, &Event{Key: e.Change.EventKey, Method: e.Change.Method}) {
 			e = &EntryInfo{Entry: e.Entry, Bytes: e.Bytes, Change: Change{Cursor: e.Change.Cursor}}
 		}
+		if of := e.Entry.showTo(g); of != e.Entry {
+			e = &EntryInfo{Entry: of, Bytes: e.Bytes, Change: e.Change}
+		}
 		shown.Entries = append(shown.Entries, e)
 	}
 	return shown

@@ -4,22 +4,30 @@ package session
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
+// MaxLapses is the maximum number of claims that one Lapse ends.
+const MaxLapses = 1000
+
 // Lapse marks as interrupted, inside tx, the streaming turns of sessions whose lease has expired by
-// the database's clock, or all of them if the server has just started and has no stream (all). Each
-// gets an event. Turns that were renewed, resumed or ended since the sessions were found do not
-// change, so it may run on any server, any number of times. The sessions must exist.
+// the database's clock, or all of them if the server has just started and has no stream (all). It
+// ends claims whose lease has expired. Each gets an event. Turns and claims that were renewed, resumed
+// or ended since the sessions were found do not change, so it may run on any server, any number of
+// times. The sessions must exist.
 func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published, error) {
 	ids := slices.Clone(sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	v := newView(ctx, tx, 0)
 	if err := v.load(&ReadSet{Sessions: ids, StreamingTurns: ids}, true); err != nil {
+		return nil, err
+	}
+	if err := v.load(&ReadSet{LapsedClaims: ids, LapsedBy: v.now}, false); err != nil {
 		return nil, err
 	}
 	reason := lapsePayload{"its lease lapsed"}
@@ -40,6 +48,9 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 			gone := *t
 			gone.Status = next
 			v.setTurn(s, gone)
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.entries)) {
+			v.lapseClaim(s, key, s.entries[key])
 		}
 	}
 	changes, published := v.changes()

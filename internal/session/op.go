@@ -34,6 +34,8 @@ var methods = map[string]method{
 	MethodRemove:     {need: capability.Append, decode: decodeRemove},
 	MethodPatch:      {need: capability.Append, decode: decodePatch},
 	MethodAdd:        {need: capability.Append, decode: decodeAdd},
+	MethodClaim:      {need: capability.Append, decode: decodeClaim},
+	MethodRelease:    {need: capability.Append, decode: decodeRelease},
 	MethodBegin:      {need: capability.Append, decode: decodeBegin},
 	MethodAppendText: {need: capability.Append, decode: decodeAppendText},
 	MethodFinalize:   {need: capability.Append, decode: decodeFinalize},
@@ -142,7 +144,7 @@ type opPut struct {
 	keyText string // text of key
 	payload []byte
 	schema  uint32
-	expect  expectation
+	guard   guard
 }
 
 func decodePut(r *argReader) op {
@@ -153,29 +155,29 @@ func decodePut(r *argReader) op {
 	} else {
 		o.payload = r.object("payload", required)
 	}
-	o.schema, o.expect = r.schema("schema_version"), r.expect()
+	o.schema, o.guard = r.schema("schema_version"), r.guard()
 	return o
 }
 
 type opRemove struct {
-	key    Key
-	expect expectation
+	key   Key
+	guard guard
 }
 
-func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key"), expect: r.expect()} }
+func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key"), guard: r.guard()} }
 
 // opPatch changes members of a value, by RFC 7396.
 type opPatch struct {
 	key    string
 	patch  []byte
 	schema uint32 // 0: the value's stays
-	expect expectation
+	guard  guard
 }
 
 func decodePatch(r *argReader) op {
 	o := &opPatch{}
 	_, o.key = r.ownKey("key")
-	o.patch, o.schema, o.expect = r.value("patch"), r.schemaOr("schema_version", 0), r.expect()
+	o.patch, o.schema, o.guard = r.value("patch"), r.schemaOr("schema_version", 0), r.guard()
 	return o
 }
 
@@ -184,13 +186,53 @@ type opAdd struct {
 	key    string
 	member string
 	by     int64
-	expect expectation
+	guard  guard
 }
 
 func decodeAdd(r *argReader) op {
 	o := &opAdd{}
 	_, o.key = r.ownKey("key")
-	o.member, o.by, o.expect = r.member("member"), r.integer("by"), r.expect()
+	o.member, o.by, o.guard = r.member("member"), r.integer("by"), r.guard()
+	return o
+}
+
+// opClaim claims a key, or the first free one below a prefix.
+type opClaim struct {
+	key, prefix string // one of them
+	lease       int64  // milliseconds
+	worker      string
+}
+
+func decodeClaim(r *argReader) op {
+	o := &opClaim{}
+	_, o.key = r.ownKeyIf("key", optional)
+	o.prefix = r.ownPrefix("prefix")
+	lease, _ := r.number("lease", required)
+	o.lease, o.worker = int64(lease), r.text("worker", optional)
+	switch {
+	case r.err != nil:
+	case !r.has("key") && !r.has("prefix"):
+		r.needs("key or prefix")
+	case r.has("key") && r.has("prefix"):
+		r.fail(fault.BadArgument.With("claim takes a key, or a prefix for the first free key below it, and not both"))
+	case !r.unresolved("lease") && (o.lease < MinLease || o.lease > MaxLease):
+		r.fail(fault.BadArgument.With("lease is from %d to %d milliseconds", MinLease, MaxLease))
+	case len(o.worker) > maxWorkerBytes:
+		r.fail(fault.TooLarge.With("worker has %d bytes, the limit is %d", len(o.worker), maxWorkerBytes))
+	}
+	return o
+}
+
+// opRelease ends a claim.
+type opRelease struct {
+	key   string
+	guard guard // with its claim
+}
+
+func decodeRelease(r *argReader) op {
+	o := &opRelease{}
+	_, o.key = r.ownKey("key")
+	o.guard.claim.cursor, o.guard.claim.set = r.number("claim", required)
 	return o
 }
 
@@ -310,7 +352,7 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 }
 
 // appendMethods are the methods of the append right, which a ref may be limited to.
-var appendMethods = []string{MethodAdd, MethodAppendText, MethodBegin, MethodFinalize, MethodPatch, MethodPut, MethodRemove}
+var appendMethods = []string{MethodAdd, MethodAppendText, MethodBegin, MethodClaim, MethodFinalize, MethodPatch, MethodPut, MethodRelease, MethodRemove}
 
 func knownMethods(names []string) bool {
 	if len(names) == 0 {

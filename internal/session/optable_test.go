@@ -78,7 +78,12 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put", "patch"}),
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"add"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"delete"}),
 		op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "read_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"read"}),
-		op("bumpEpoch"), op("bumpEpoch", "key", "todo/1"), op("claim", "key", "todo/1"), op("constructor"),
+		op("bumpEpoch"), op("bumpEpoch", "key", "todo/1"), op("snatch", "key", "todo/1"), op("constructor"),
+		op("claim"), op("claim", "lease", 5000), op("claim", "key", "todo/1"), op("claim", "key", "todo/1", "lease", 5000), op("claim", "key", "message/m", "lease", 5000), op("claim", "key", nil, "prefix", nil, "lease", 5000), op("claim", "key", ref, "lease", ref, "worker", ref),
+		op("claim", "key", "todo/1", "prefix", "todo/", "lease", 5000), op("claim", "prefix", "todo/a/", "lease", 999), op("claim", "prefix", "todo/a/", "lease", 3_600_001), op("claim", "prefix", "todo/a/", "lease", 3_600_000, "worker", strings.Repeat("ä", 32)),
+		op("claim", "prefix", "todo", "lease", 5000), op("claim", "prefix", "", "lease", 5000), op("claim", "prefix", "part/m/", "lease", 5000), op("claim", "prefix", 7, "lease", 5000), op("claim", "prefix", "todo/", "lease", 5000, "worker", strings.Repeat("ä", 33)), op("claim", "prefix", "todo/", "lease", 5000, "claim", 1),
+		op("release", "key", "todo/1", "claim", 7), op("release", "key", "todo/1"), op("release", "claim", 7), op("release", "key", "part/m/p", "claim", 7), op("release", "key", "todo/1", "claim", -1),
+		op("put", "key", "message/m", "payload", obj, "claim", 7), op("remove", "key", "todo/1", "claim", "7"), op("patch", "key", "todo/1", "patch", obj, "claim", ref), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"claim"}),
 	)
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {

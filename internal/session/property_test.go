@@ -70,7 +70,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	small := rapid.IntRange(0, 2).Draw(t, "value")
 	own := []string{"plan", "todo/0", "todo/1"}[small]
 	var x anOp
-	switch kind := rapid.IntRange(0, 44).Draw(t, "kind"); {
+	switch kind := rapid.IntRange(0, 50).Draw(t, "kind"); {
 	case kind < 4:
 		x = op("put", "key", "message/"+m, "payload", raw(`{"v":%d}`, small))
 	case kind < 8:
@@ -117,7 +117,9 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 32:
 		x = op("purge", "key", []string{"message/" + m, p, "session", own}[rapid.IntRange(0, 3).Draw(t, "purged")])
 	case kind < 42:
-		x = w.randomEdit(own)
+		x = w.randomEdit(o, own)
+	case kind < 48:
+		x = w.randomClaim(o, own)
 	default:
 		x = op("put", "key", "session_diff", "payload", raw(`{}`))
 		if rapid.IntRange(0, 19).Draw(t, "really") == 0 {
@@ -146,7 +148,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 }
 
 // randomEdit draws an op on a key of its users' kinds; most of them are good.
-func (w *twins) randomEdit(key string) anOp {
+func (w *twins) randomEdit(o *writer, key string) anOp {
 	t := w.T
 	values := []string{`null`, ` {"a":1, "b":{"c":[1 ,2]}}`, `{}`, `[{"a":1}]`, `"x"`, `{"a":1,"a":2}`, `{"a":9007199254740991}`, `{ "b" : {"d":null} }`}
 	value := raw("%s", rapid.SampledFrom(values).Draw(t, "a value"))
@@ -164,10 +166,36 @@ func (w *twins) randomEdit(key string) anOp {
 	default:
 		x = op("add", "key", key, "member", rapid.SampledFrom([]string{"a", "b", "n\n"}).Draw(t, "member"), "by", rapid.IntRange(-2, 2).Draw(t, "by"))
 	}
+	if claim := w.claimOf(o, key); rapid.IntRange(0, 3).Draw(t, "claiming") < 2 && claim != 0 || rapid.IntRange(0, 9).Draw(t, "fenced") == 0 {
+		x.args = append(x.args, op("", "claim", claim).args...)
+	}
 	if rapid.IntRange(0, 3).Draw(t, "expecting") == 0 {
 		x.args = append(x.args, op("", "expect", rapid.IntRange(0, 20).Draw(t, "expected")).args...)
 	}
 	return x
+}
+
+// randomClaim draws an op about a claim.
+func (w *twins) randomClaim(o *writer, key string) anOp {
+	t := w.T
+	worker := rapid.SampledFrom([]string{"", "w"}).Draw(t, "worker")
+	lease := rapid.SampledFrom([]int{1000, 20_000, 3_600_000}).Draw(t, "lease")
+	switch rapid.IntRange(0, 5).Draw(t, "claim") {
+	case 0, 1:
+		return op("claim", "key", key, "lease", lease, "worker", worker)
+	case 2:
+		return op("release", "key", key, "claim", w.claimOf(o, key))
+	default:
+		return op("claim", "prefix", "todo/", "lease", lease, "worker", worker)
+	}
+}
+
+// claimOf is the cursor of a key's claim before the group, 0 if it has none.
+func (w *twins) claimOf(o *writer, key string) uint64 {
+	if e := o.entryOf(key); e != nil && e.Claim != nil {
+		return e.Claim.Cursor
+	}
+	return 0
 }
 
 // doomed is a ref to revoke, seldom an owner's.

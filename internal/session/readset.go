@@ -153,7 +153,7 @@ func (w *readSetBuilder) addRef(id string) {
 func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 	session := sub.Batch.Session
 	switch op.Method {
-	case MethodPut, MethodRemove, MethodPatch, MethodAdd, MethodPurge:
+	case MethodPut, MethodRemove, MethodPatch, MethodAdd, MethodClaim, MethodRelease, MethodPurge:
 		text := argText(op, "key")
 		if k, err := ParseKey(text); err == nil {
 			w.entryMeta[session] = append(w.entryMeta[session], text)

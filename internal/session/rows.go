@@ -106,6 +106,7 @@ type Entry struct {
 	Payload    []byte // loaded: the value, nil if only the entry without its payload was read. Saved: nil if it is the payload of the event at Cursor
 	TextLen    uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
 	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none and the payload is the whole value
+	Claim      *Claim // who works on it, nil for nobody (apply_claim.go); saved by Changes.Claims alone
 }
 
 // NoText is the TextLen of a part whose payload.text exists but is no string.
@@ -159,6 +160,9 @@ type ReadSet struct {
 	CountedTurns    []string                     // the subset of Turns whose turns are counted: the turns' refs and the refs of Grants are read with their ancestors in the session
 	StreamingTurns  []string                     // sessions whose Streaming turns are read, orphans included
 	TurnsOf         map[string][]string          // session → message ids whose turn is read, open or ended
+	LapsedClaims    []string                     // sessions whose entries with claims that lapsed by LapsedBy are read without payload, at most MaxLapses of all; a Load that does not lock
+	LapsedBy        int64                        // Unix ms
+	FreeKeys        *FreeKeys                    // a search for keys that are not claimed
 	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
 	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
 	PayloadEvents   map[string]string            // session → key: the events that hold payloads of that key, or may (HoldsPayload)
@@ -204,6 +208,8 @@ type Rows struct {
 	PayloadEvents map[string][]*Event          // session → events in cursor order, with Cursor and Method, and with Payload if the event only may hold the key's
 	External      map[ExternalID]string        // → session
 	Trees         map[string]map[string]uint64 // ref id → session or space → living refs
+	FreeKeys      []*Entry                     // entries without payload, by key
+	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
 
 	// Bytes is the size of all payloads read, plus a little for each row. Above ReadSet.MaxBytes
 	// the rows are incomplete, and must not be used.
@@ -224,6 +230,7 @@ type Changes struct {
 	DropEntries map[string][]string // session → keys, sorted
 	Entries     []*Entry            // by session and key
 	Appended    []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
+	Claims      []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
 	Charges     []Charge            // by ref

@@ -353,6 +353,12 @@ func (a *applier) inScope(do op) *fault.Error {
 		about = o.key
 	case *opAdd:
 		about = o.key
+	case *opClaim:
+		if about = o.key; o.prefix != "" {
+			about = o.prefix
+		}
+	case *opRelease:
+		about = o.key
 	case *opAppendText:
 		about = o.key.String()
 	case *opBegin:

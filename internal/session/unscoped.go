@@ -105,7 +105,7 @@ func shownEntries(g *capability.Grant, all []*Entry) []*Entry {
 	shown := make([]*Entry, 0, len(all))
 	for _, e := range all {
 		if ShowsEntry(g, e) {
-			shown = append(shown, e)
+			shown = append(shown, e.showTo(g))
 		}
 	}
 	return shown

@@ -101,6 +101,7 @@ type sessionView struct {
 	prefixes        []string // key prefixes whose entries are all in entries
 	openTurnsLoaded bool     // every open turn is in turns, except orphans
 	openCount       *turnCount
+	free            map[string]*freeKeys // by prefix; of the database, so it survives a rollback
 }
 
 // streamView is one stream's rows. It is not journaled: the ledger changes it only when a batch is
@@ -119,6 +120,7 @@ type entryState struct {
 	missingDeltas bool     // the database has deltas after entry.Cursor that are not in tail
 	tail          []string // the other deltas after entry.Cursor
 	write         writeMode
+	claimChanged  bool // entry.Claim is to be written
 }
 
 // writeMode is how much of an entry is to be written.
@@ -342,20 +344,24 @@ func (v *view) setEntry(s *sessionView, key string, slot *entryState) {
 // put sets a key's value to e, which it keeps: value i of event ev. The previous state of the key
 // must be loaded. inEvent means that the payload is the event's.
 func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
-	if old := s.entries[e.Key]; old != nil && old.entry != nil {
-		e.Ord = old.entry.Ord
+	old := s.entries[e.Key]
+	if old != nil && old.entry != nil {
+		e.Ord, e.Claim = old.entry.Ord, old.entry.Claim
 	} else {
 		e.Ord = s.row.Order.NewOrd(ev, i, e.Key, e.Payload)
 	}
 	slot := slabAlloc(&v.stateSlab)
-	if *slot = (entryState{entry: e, hasPayload: true, write: writeWhole}); inEvent {
+	if *slot = (entryState{entry: e, hasPayload: true, write: writeWhole, claimChanged: old != nil && old.claimChanged}); inEvent {
 		slot.write = writeInEvent
 	}
 	v.setEntry(s, e.Key, slot)
 }
 
+// drop removes a key's entry, which is loaded, and with it its claim: if the key is put again in the
+// same group, the stored entry is replaced and not removed.
 func (v *view) drop(s *sessionView, key string) {
-	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop})
+	old := s.entries[key]
+	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop, claimChanged: old.claimChanged || old.entry.Claim != nil})
 }
 
 // appendText adds text to a part's entry.

@@ -123,6 +123,11 @@ func (s *sessionView) merge(w *ReadSet, id string, rows *Rows) {
 		}
 		s.prefixes = append(s.prefixes, p)
 	}
+	if slices.Contains(w.LapsedClaims, id) {
+		for key, e := range found {
+			s.fill(key, e, false)
+		}
+	}
 	for key := range w.Deltas[id] {
 		slot := s.entries[key]
 		if slot != nil && slot.missingDeltas {

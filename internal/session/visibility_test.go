@@ -323,6 +323,10 @@ func TestOlderEventsAreHidden(t *testing.T) {
 	s.apply(op("put", "key", "todo/1", "payload", raw(`{"text":%q}`, s.stamp("todo"))))
 	s.apply(op("patch", "key", "todo/1", "patch", raw(`{"more":%q}`, s.stamp("todo"))))
 	s.apply(op("add", "key", "todo/1", "member", "n", "by", 1))
+	s.apply(op("claim", "key", "todo/1", "lease", 1000))
+	w.store.Now += 1000
+	w.lapse(false, s.session)
+	s.apply(op("release", "key", "todo/1", "claim", s.apply(op("claim", "key", "todo/1", "lease", 1000))["claim"]))
 	s.purge("part/m1/purged")
 	s.purge("part/m3/given")
 	s.apply(op("revoke", "ref", s.share([]string{"read"})))
@@ -336,7 +340,7 @@ func TestOlderEventsAreHidden(t *testing.T) {
 			seen[e.Method] = true
 		}
 	}
-	for _, method := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
+	for _, method := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse) {
 		if !seen[method] && method != session.MethodDelete { // which leaves nothing to show
 			t.Errorf("no event is one of %s", method)
 		}

@@ -222,7 +222,7 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 	w.Helper()
 	var bare []*session.Entry // as a reader gets them
 	for _, e := range entries {
-		bare = append(bare, &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload})
+		bare = append(bare, &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload, Claim: e.Claim})
 	}
 	after := session.FoldFrom(f.Session, f.Cursor, f.Epoch, bare, turns)
 	rows := map[string]*session.Entry{}
@@ -234,6 +234,9 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 		if e.Session != row.Session || e.TextLen != row.TextLen || e.LastAppend != row.LastAppend || e.Since != row.Since || e.Ord != row.Ord || e.Sum != session.SumOf(e.Payload) {
 			w.Fatalf("folded entry %+v, row %+v", e, row)
 		}
+		if !sameClaim(e.Claim, row.Claim) || !sameClaim(again.Claim, row.Claim) {
+			w.Fatalf("folded claim %+v, from a snapshot %+v, row %+v", e.Claim, again.Claim, row.Claim)
+		}
 		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.LastAppend != 0 {
 			w.Fatalf("folded entry %+v, from a snapshot %+v", e, again)
 		}
@@ -243,6 +246,16 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 			w.Fatalf("folded turn %+v, row %+v", t, row)
 		}
 	}
+}
+
+// sameClaim compares a claim as readers are shown it with a row's.
+func sameClaim(shown, row *session.Claim) bool {
+	if shown == nil || row == nil {
+		return shown == row
+	}
+	a, b := *shown, *row
+	a.Outbox, b.Outbox = session.OutboxOf(a.Outbox), session.OutboxOf(b.Outbox)
+	return a == b
 }
 
 // chained is the last hash of events that go on from the one at cursor, whose hash

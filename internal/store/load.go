@@ -66,6 +66,9 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.findMoreFreeKeys(ctx, w.FreeKeys, out); err != nil {
+		return nil, err
+	}
 	for _, row := range out.Sessions {
 		t.now = max(t.now, row.Updated) // time does not run backwards along a log
 	}
@@ -260,6 +263,19 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 	}
 	t.queueBounded(w, readRanges, ranges, entry)
 
+	if len(w.LapsedClaims) > 0 {
+		t.run.Queue(readLapsedClaims, textRows(w.LapsedClaims), []any{w.LapsedBy, int64(session.MaxLapses)}, func(row Scanner) error {
+			e, err := scanMeta(row)
+			if err == nil {
+				put(out.Entries, e.Session, e.Key, e)
+			}
+			return err
+		})
+	}
+	if f := w.FreeKeys; f != nil {
+		t.run.Queue(readFreeKeys, nil, []any{f.Session, f.After, f.Below, f.Now, int64(f.Limit), int64(f.Passed)}, collect(&out.FreeKeys, scanMeta))
+	}
+
 	turn := func(row Scanner) error {
 		u, err := scanTurn(row)
 		if err == nil && out.Turns[u.Session][u.Message] == nil {
@@ -270,6 +286,19 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 	t.queueList(readOpenTurns, textRows(w.Turns), turn)
 	t.queueList(readStreamingTurns, textRows(w.StreamingTurns), turn)
 	t.queueList(readTurns, pairRows(w.TurnsOf), turn)
+}
+
+// findMoreFreeKeys reports in out whether a search for free keys ended at its bound. One that found
+// as many as it was to find continues after the last.
+func (t *tx) findMoreFreeKeys(ctx context.Context, f *session.FreeKeys, out *session.Rows) error {
+	if f == nil || len(out.FreeKeys) >= f.Limit {
+		return nil
+	}
+	t.run.Queue(nthKey, nil, []any{f.Session, f.After, f.Below, int64(f.Passed)}, func(Scanner) error {
+		out.MoreFreeKeys = true
+		return nil
+	})
+	return t.run.Flush(ctx)
 }
 
 func (t *tx) readLogs(w *session.ReadSet, out *session.Rows) {

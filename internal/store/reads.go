@@ -461,24 +461,30 @@ func infoTitle(info []byte) string {
 	return strings.Clone(text[:n])
 }
 
-// LapsedTurns returns sessions, at most limit and in id order from after on, that have a streaming
-// turn whose lease expired before the given time, Unix ms; 0 is the database's now, math.MaxInt64
-// selects every streaming turn (for the start of a server that is the only one).
-func (s *Store) LapsedTurns(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
+// Lapsed returns sessions, at most limit and in id order from after on, that have a streaming turn
+// whose lease expired before the given time, Unix ms, or a claim whose lease has expired by now. 0 is
+// the database's now, math.MaxInt64 selects every streaming turn (for the start of a server that is the
+// only one).
+func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		var now int64
+		run.QueueNow(setClock(&now))
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
 		if before == 0 {
-			run.QueueNow(setClock(&before))
-			if err := run.Flush(ctx); err != nil {
-				return err
-			}
+			before = now
 		}
 		run.Queue(lapsedTurns, nil, []any{before, after, int64(limit)}, collect(&ids, scanText))
+		run.Queue(lapsedClaims, nil, []any{now, after, int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
 	if err != nil {
-		return nil, wrap("find lapsed turns", err)
+		return nil, wrap("find lapsed turns and claims", err)
 	}
-	return ids, nil
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return ids[:min(len(ids), limit)], nil
 }
 
 // ReadAudit returns the rows of a session's or space's audit after the row seq, at most limit, with

@@ -42,6 +42,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(updateAppended, mapRows(c.Appended, func(e *session.Entry) []any {
 		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.LastAppend)}
 	}), nil)
+	t.queueList(saveClaims, mapRows(c.Claims, claimValues), nil)
 	t.queueList(saveTurns, mapRows(c.Turns, turnValues), nil)
 	t.queueList(insertGrants, grants, nil)
 	t.queueList(chargeGrants, mapRows(c.Charges, func(ch session.Charge) []any {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index`
+	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, e.claim, e.claim_until`
 
 	// entryMetaColumns are an entry's columns without its payload. A value that is stored in its
 	// event is as old as the event, whichever server wrote the row.
 	entryMetaColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
-		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index`
+		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index, e.claim, e.claim_until`
 
 	// entryValue selects an entry's value, which is in its own row or, mostly, in its event's row.
 	// It is a subquery and not a join: without statistics Postgres would scan the whole log for
@@ -101,6 +101,30 @@ var (
 		WHERE t.status = 1 AND t.lease < {1} AND t.session > {2}
 		ORDER BY t.session LIMIT {3}`)
 
+	// lapsedClaims reads only claimed entries, by their index.
+	lapsedClaims = statement("", `
+		SELECT DISTINCT e.session FROM entries e {by entries_claimed}
+		WHERE e.claim_until > 0 AND e.claim_until <= {1} AND e.session > {2}
+		ORDER BY e.session LIMIT {3}`)
+
+	readLapsedClaims = statement("t", `
+		SELECT `+entryMetaColumns+` FROM {w} CROSS JOIN entries e {by entries_claimed}
+		WHERE e.session = w.a AND e.claim_until > 0 AND e.claim_until <= {1} LIMIT {2}`)
+
+	// readFreeKeys looks at {6} keys between {2} and {3}, and reads the first {5} of them that are not
+	// claimed at {4}.
+	readFreeKeys = statement("", `
+		SELECT `+entryMetaNames+` FROM (
+			SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {6}) e
+		WHERE e.claim_until <= {4} ORDER BY e.key LIMIT {5}`)
+
+	// nthKey reads the key that comes after {4} others.
+	nthKey = statement("", `
+		SELECT e.key FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT 1 OFFSET {4}`)
+
+	saveClaims = statement("ttti", `
+		UPDATE entries SET claim = w.c, claim_until = w.d FROM {w} WHERE entries.session = w.a AND entries.key = w.b`)
+
 	// saveTurns inserts or replaces turns. An orphan stays one.
 	saveTurns = statement("ttiiiitbit", `
 		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final, orphan, ref)
@@ -136,15 +160,31 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 		cursor, schema, textLen, grown, since int64
 		ord, index                            int64
 		sum                                   []byte
+		claim                                 string
+		until                                 int64
 	)
-	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index}
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index, &claim, &until}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	e.Cursor, e.Schema, e.TextLen, e.LastAppend, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
 	e.Ord = session.Ord{At: uint64(ord), Index: uint64(index)}
 	copy(e.Sum[:], sum)
+	if claim != "" {
+		var err error
+		if e.Claim, err = session.UnmarshalClaim(claim, until); err != nil {
+			return nil, err
+		}
+	}
 	return &e, nil
+}
+
+// claimValues returns the values of an entry's claim, or those of none.
+func claimValues(e *session.Entry) []any {
+	if e.Claim == nil {
+		return []any{e.Session, e.Key, "", int64(0)}
+	}
+	return []any{e.Session, e.Key, session.MarshalClaim(e.Claim), e.Claim.Until}
 }
 
 // scanEntry scans an entry with its payload.

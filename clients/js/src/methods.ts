@@ -85,7 +85,7 @@ const rights: Check = (name, v, json) => {
   const known = ["read", "append", "share", "revoke", "create", "list", "schema"];
   if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, schema`);
 };
-const appending = ["add", "appendText", "begin", "finalize", "patch", "put", "remove"];
+const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];
 const methodNames: Check = (name, v, json) => {
   texts(name, v, json);
   if ((v as string[]).length === 0 || !(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
@@ -143,6 +143,23 @@ const parts: Check = (name, v) => {
   }
 };
 
+const ownPrefix: Check = (name, v) => {
+  const s = v as string;
+  if (typeof v !== "string") bad(`${name} is not a string`);
+  if (!s.endsWith("/") || !isOwnKey(s + "1")) {
+    throw fault("bad_key", `prefix: ${JSON.stringify(clip(s))} is not the beginning of keys of your own kinds: use KIND/ or KIND/ID/, as in todo/`);
+  }
+};
+const lease: Check = (name, v, json) => {
+  number(name, v, json);
+  if ((v as number) < 1000 || (v as number) > 3600000) bad(`lease is from 1000 to 3600000 milliseconds`);
+};
+const worker: Check = (name, v, json) => {
+  text(name, v, json);
+  const bytes = byteLength(v as string);
+  if (bytes > 64) throw fault("too_large", `worker has ${bytes} bytes, the limit is 64`);
+};
+
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
 const anything: Param = { must: true, check: undefined };
@@ -157,10 +174,12 @@ const creation = { external: may(text), ref: must(newRef), hash: must(hash), lab
 const methods: Record<string, Record<string, Param>> = {
   create: { ...creation, order: may(order) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text) },
-  put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number) },
-  remove: { key: must(key), expect: may(number) },
-  patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number) },
-  add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number) },
+  put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
+  remove: { key: must(key), expect: may(number), claim: may(number) },
+  patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number), claim: may(number) },
+  add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number), claim: may(number) },
+  claim: { key: may(ownKey("claim")), prefix: may(ownPrefix), lease: must(lease), worker: may(worker) },
+  release: { key: must(ownKey("release")), claim: must(number) },
   begin: { message: must(id), payload: must(object), schema_version: may(schema) },
   appendText: { key: must(partKey), offset: must(number), text: must(streamed) },
   finalize: {
@@ -202,6 +221,11 @@ export function checkOp(op: Intent): void {
     if (value !== null) p.check!(name, value, a!.json!);
     else if (p.must) bad(`${op.method} needs ${name}`);
   }
+  if (op.method === "claim") {
+    const named = ["key", "prefix"].filter((name) => given.get(name)?.ref || (given.get(name)?.json?.trim() ?? "null") !== "null").length;
+    if (named === 0) bad("claim needs key or prefix");
+    if (named === 2) bad("claim takes a key, or a prefix for the first free key below it, and not both");
+  }
   for (const name of given.keys()) {
     if (!Object.hasOwn(params, name)) {
       const takes = Object.keys(params).sort().join(", ") || "nothing";
@@ -222,13 +246,13 @@ type NamedOp = { readonly method: string; readonly args?: readonly Arg[] };
 function needsKeys(op: NamedOp): boolean {
   const has = (name: string): boolean => op.args?.some((a) => a.name === name) === true;
   switch (op.method) {
-    case "patch": case "add":
+    case "patch": case "add": case "claim": case "release":
       return true;
     case "put": case "remove": case "purge":
-      return has("expect") || hasOwnKey(op);
+      return has("expect") || has("claim") || hasOwnKey(op);
     case "share": {
       const names = argValue(op, "methods");
-      return has("read_keys") || has("write_keys") || (Array.isArray(names) && (names.includes("patch") || names.includes("add")));
+      return has("read_keys") || has("write_keys") || (Array.isArray(names) && ["patch", "add", "claim", "release"].some((name) => names.includes(name)));
     }
   }
   return false;

@@ -185,7 +185,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 
 	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor hash entries turns")
 	same(t, "its cursor", state["cursor"], 3.0)
-	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload ord ordIndex")
+	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload ord ordIndex claim")
 	same(t, "the entry", []any{entry["key"], entry["payload"]}, []any{"message/msg_2", `{"n":2}`})
 	turn := fields(t, "a turn", state["turns"].([]any)[0], "message status begun ended outbox ref")
 	same(t, "the turn", []any{turn["message"], turn["status"], turn["ref"]}, []any{"msg_1", "streaming", m.owner.ID})
@@ -196,7 +196,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 		t.Errorf("the pieces: %v at %d, last %v", k.keys, k.stateAt, k.last)
 	}
 
-	const entryFields = "key cursor schema payload ord ordIndex bytes ref actor at"
+	const entryFields = "key cursor schema payload ord ordIndex bytes ref actor at claim"
 	got := fields(t, "get", w.give(sess, "get", []any{"message/msg_2", "message/none", "message/msg_1"}), "entries cursor next")
 	entry = fields(t, "an entry by key", got["entries"].([]any)[0], entryFields)
 	same(t, "the entry by key", []any{got["cursor"], got["next"], len(got["entries"].([]any)), entry["key"], entry["payload"], entry["bytes"], entry["cursor"], entry["ref"], entry["actor"]},

@@ -160,7 +160,7 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 		"due for trimming":   func() error { _, _, err := d.server.cfg.Store.Trimmable(within(t), 1, "", 500); return err },
 		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.TrimmableDeleted(within(t), 1, "", 500); return err },
 		"expiry":             func() error { _, err := d.server.cfg.Store.AuditExpired(within(t), 100); return err },
-		"lapse":              func() error { _, err := d.server.cfg.Store.LapsedTurns(within(t), 1, "", 100); return err },
+		"lapse":              func() error { _, err := d.server.cfg.Store.Lapsed(within(t), 1, "", 100); return err },
 		"measure":            func() error { _, err := d.server.cfg.Store.Measure(within(t), m.id); return err },
 	} {
 		verbs[name] = failingVerb{ask: ask}

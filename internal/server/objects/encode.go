@@ -107,10 +107,29 @@ func encodeEntry(to wire.Entry, e *session.Entry) error {
 	to.SetSchema(e.Schema)
 	to.SetOrd(e.Ord.At)
 	to.SetOrdIndex(e.Ord.Index)
-	if err := to.SetKey(e.Key); err != nil {
-		return err
+	var w fieldWriter
+	w.do(to.SetKey(e.Key))
+	encodeClaim(&w, to.NewClaim, e.Claim)
+	w.do(setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload))
+	return w.err
+}
+
+// encodeClaim encodes a claim into a new struct, unless there is none.
+func encodeClaim(w *fieldWriter, make func() (wire.Claim, error), c *session.Claim) {
+	if c == nil || w.err != nil {
+		return
 	}
-	return setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload)
+	to, err := make()
+	if w.do(err); err != nil {
+		return
+	}
+	to.SetCursor(c.Cursor)
+	to.SetRenewed(c.Renewed)
+	to.SetUntil(c.Until)
+	w.text(to.SetOutbox, session.OutboxOf(c.Outbox))
+	w.text(to.SetWorker, c.Worker)
+	w.text(to.SetRef, c.Ref)
+	w.text(to.SetActor, c.Actor)
 }
 
 // encodeEntryInfo encodes an entry and who changed it last.
@@ -125,6 +144,7 @@ func encodeEntryInfo(to wire.EntryInfo, e *session.EntryInfo) error {
 	w.text(to.SetKey, e.Key)
 	w.text(to.SetRef, e.Change.Ref)
 	w.text(to.SetActor, e.Change.Actor)
+	encodeClaim(&w, to.NewClaim, e.Claim)
 	w.do(setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload))
 	return w.err
 }

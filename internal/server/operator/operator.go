@@ -55,9 +55,9 @@ type Store interface {
 	AuditExpired(ctx context.Context, limit int) (more bool, err error)
 	CollectPageTokens(ctx context.Context, limit int) (more bool, err error)
 
-	// LapsedTurns returns at most limit ids, greater than after, of sessions with a streaming
+	// Lapsed returns at most limit ids, greater than after, of sessions with a streaming
 	// turn whose lease ran out before a time (0: the database's now).
-	LapsedTurns(ctx context.Context, before int64, after string, limit int) ([]string, error)
+	Lapsed(ctx context.Context, before int64, after string, limit int) ([]string, error)
 
 	// Trimmable returns, of the next sessions by id, those whose logs begin with events older
 	// than keep, and the id to continue after ("" at the end). Trim removes a part of one log,

@@ -69,7 +69,7 @@ func (o *Operator) interruptLapsed(ctx context.Context, all bool) {
 		before = math.MaxInt64
 	}
 	for ctx.Err() == nil {
-		ids, err := o.cfg.Store.LapsedTurns(ctx, before, after, lapseChunk)
+		ids, err := o.cfg.Store.Lapsed(ctx, before, after, lapseChunk)
 		if err == nil && len(ids) > 0 {
 			err = o.interrupt(ids, all)
 		}

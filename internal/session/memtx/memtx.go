@@ -24,6 +24,7 @@ type Store struct {
 	rows
 
 	Now          int64 // the clock, Unix ms; set it between transactions
+	MaxPassed    int   // bounds the keys that a search for free ones looks at, as ReadSet does; 0: it alone
 	Loads        int   // Load calls so far
 	BytesRead    int   // bytes of payloads and texts returned so far
 	BytesWritten int   // bytes of payloads saved so far
@@ -239,7 +240,7 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		e.Payload = p.Payload
 	}
-	for _, list := range [][]*session.Entry{c.Entries, c.Appended} {
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended, c.Claims} {
 		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
 			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
 		}) {
@@ -262,7 +263,11 @@ func (s *Store) save(c *session.Changes) error {
 			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
 		}
 		s.BytesWritten += len(e.Payload)
-		put(s.entries, e.Session, e.Key, clone(e))
+		row := clone(e)
+		if row.Claim = nil; s.entries[e.Session][e.Key] != nil {
+			row.Claim = s.entries[e.Session][e.Key].Claim
+		}
+		put(s.entries, e.Session, e.Key, row)
 	}
 	for _, e := range c.Appended {
 		old := s.entries[e.Session][e.Key]
@@ -270,6 +275,13 @@ func (s *Store) save(c *session.Changes) error {
 			return fmt.Errorf("memtx: entry %s grew and is not there", e.Key)
 		}
 		old.TextLen, old.LastAppend = e.TextLen, e.LastAppend
+	}
+	for _, e := range c.Claims {
+		row := s.entries[e.Session][e.Key]
+		if row == nil {
+			return fmt.Errorf("memtx: entry %s has a claim and is not there", e.Key)
+		}
+		row.Claim = clone(e.Claim)
 	}
 	for _, t := range c.Turns {
 		put(s.turns, t.Session, t.Message, clone(t))
@@ -506,6 +518,27 @@ func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 		for key := range s.entries[id] {
 			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) }) {
 				give(id, key, true)
+			}
+		}
+	}
+	for _, id := range w.LapsedClaims {
+		for key, e := range s.entries[id] {
+			if e.Claim != nil && e.Claim.Until <= w.LapsedBy {
+				give(id, key, false)
+			}
+		}
+	}
+	if f := w.FreeKeys; f != nil {
+		passed := 0
+		for _, key := range slices.Sorted(maps.Keys(s.entries[f.Session])) {
+			switch c := s.entries[f.Session][key].Claim; {
+			case key <= f.After || key >= f.Below || len(out.FreeKeys) == f.Limit:
+			case passed == f.Passed || passed == s.MaxPassed && passed > 0:
+				out.MoreFreeKeys = true
+			default:
+				if passed++; c == nil || c.Until <= f.Now {
+					out.FreeKeys = append(out.FreeKeys, s.entry(f.Session, key, false))
+				}
 			}
 		}
 	}

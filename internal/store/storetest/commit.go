@@ -292,7 +292,7 @@ func testCommitRevoke(t *testing.T, fresh Fresh) {
 				t.Errorf("cursor %d was committed after the cut at %d", e.Cursor, cut)
 			}
 		}
-		if _, err := f.LapsedTurns(f.ctx, 0, "", 1); err != nil {
+		if _, err := f.Lapsed(f.ctx, 0, "", 1); err != nil {
 			t.Errorf("lapsed: %v", err)
 		}
 	}

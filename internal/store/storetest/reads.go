@@ -331,7 +331,17 @@ func testLapsed(t *testing.T, fresh Fresh) {
 			{Session: id, Message: "n", Status: status, Lease: lease}}}, id)
 		return id
 	}
+	claimed := func(until int64) string {
+		id := newSession()
+		ev := event(id, 1, "todo/1", `1`)
+		e := entryOf(ev)
+		e.Claim = &session.Claim{Cursor: 1, Until: until}
+		f.save(&session.Changes{Events: []*session.Event{ev}, Entries: []*session.Entry{e}, Claims: []*session.Entry{e}}, id)
+		return id
+	}
 	now := f.load(&session.ReadSet{}).Now
+	claims := []string{claimed(now), claimed(1)}
+	claimed(now + 1_000_000)
 	past, future := turn(session.Streaming, now-5000), turn(session.Streaming, now+1_000_000)
 	older := turn(session.Streaming, 1)
 	turn(session.Interrupted, 1)
@@ -343,16 +353,18 @@ func testLapsed(t *testing.T, fresh Fresh) {
 	}{
 		{0, []string{past, older}}, {now - 10000, []string{older}}, {math.MaxInt64, []string{past, future, older}}, {1, nil},
 	} {
+		c.want = append(c.want, claims...)
 		slices.Sort(c.want)
-		got, err := f.LapsedTurns(f.ctx, c.before, "", 10)
+		got, err := f.Lapsed(f.ctx, c.before, "", 10)
 		f.must("lapsed", err)
 		same(f, fmt.Sprintf("lapsed before %d", c.before), got, c.want)
 		if len(c.want) > 1 {
-			one, err := f.LapsedTurns(f.ctx, c.before, "", 1)
+			one, err := f.Lapsed(f.ctx, c.before, "", 1)
 			f.must("lapsed", err)
-			rest, err := f.LapsedTurns(f.ctx, c.before, one[0], 10)
+			rest, err := f.Lapsed(f.ctx, c.before, one[0], 10)
 			f.must("lapsed", err)
 			same(f, "lapsed in pages", append(one, rest...), c.want)
+			same(f, "the page", len(one), 1)
 		}
 	}
 }

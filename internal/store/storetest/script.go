@@ -243,7 +243,7 @@ func (s *script) op(o *author) ledger.Intent {
 			in.Args[1] = ledger.Arg{Name: "payload", Ref: &ledger.Ref{Op: pick(s, s.earlier[o.session])}}
 		}
 	case 22, 23, 24, 25:
-		in = s.edit()
+		in = s.edit(o)
 	default:
 		in = putOp(key, `{"n":%d}`, s.rand.IntN(2))
 		if s.oneIn(20) {
@@ -261,11 +261,18 @@ func (s *script) op(o *author) ledger.Intent {
 }
 
 // edit is a random op on keys of the users' own kinds; some of them break a rule.
-func (s *script) edit() ledger.Intent {
+func (s *script) edit(o *author) ledger.Intent {
 	key := pick(s, []string{"todo/1", "todo/2", "plan"})
 	value := pick(s, []string{`{"n":1,"o":{"a":[1, 2]}}`, `{"o":{"b":null,"c":"é"}}`, `{"n":null}`, `[]`, ` null `, `{"n":"1"}`})
 	var in ledger.Intent
-	switch s.rand.IntN(4) {
+	switch s.rand.IntN(7) {
+	case 4, 5:
+		if s.oneIn(2) {
+			return newIntent(session.MethodClaim, "prefix", "todo/", "lease", 1000)
+		}
+		return newIntent(session.MethodClaim, "key", key, "lease", 3_600_000, "worker", pick(s, []string{"", "w"}))
+	case 6:
+		return newIntent(session.MethodRelease, "key", key, "claim", s.claimOf(o, key))
 	case 0:
 		in = newIntent(session.MethodPut, "key", key, "payload", json.RawMessage(value))
 	case 1, 2:
@@ -273,10 +280,24 @@ func (s *script) edit() ledger.Intent {
 	default:
 		in = newIntent(session.MethodAdd, "key", key, "member", pick(s, []string{"n", "m"}), "by", s.rand.IntN(5)-2)
 	}
+	if claim := s.claimOf(o, key); claim > 0 && !s.oneIn(3) {
+		in.Args = append(in.Args, ledgertest.Args("claim", claim)...)
+	}
 	if s.oneIn(5) {
 		in.Args = append(in.Args, ledgertest.Args("expect", s.rand.IntN(40))...)
 	}
 	return in
+}
+
+// claimOf is the cursor of a key's claim before the group, 0 if it has none.
+func (s *script) claimOf(o *author, key string) uint64 {
+	entries, _ := s.model.State(o.session)
+	for _, e := range entries {
+		if e.Key == key && e.Claim != nil {
+			return e.Claim.Cursor
+		}
+	}
+	return 0
 }
 
 // finish compares everything.

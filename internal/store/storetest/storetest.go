@@ -137,6 +137,8 @@ var sharedTests = []test{
 	{"Revoke", testRevoke},
 	{"Lineages", testLineages},
 	{"Turns", testTurns},
+	{"Claims", testClaims},
+	{"FreeKeys", testFreeKeys},
 	{"OrphansKeepTheLog", testOrphansKeepTheLog},
 	{"ReadTree", testReadTree},
 	{"ReadTrees", testReadTrees},

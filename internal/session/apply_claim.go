@@ -1,0 +1,296 @@
+package session
+
+// claim and release: who works on a key. A claim belongs to a stream, and to a worker of it if it
+// names one, until its lease is over by the database's clock. Its cursor is the fencing token: while
+// a key is claimed, only ops of the owner's stream that name this cursor change it, so a worker that
+// was slow, and whose claim has ended meanwhile, changes nothing.
+//
+// A claim is part of its key's entry: it ends with it (remove, purge, delete), and a new value keeps
+// it. A claim whose lease is over counts as none. An event says so, written by the next op that
+// changes the key, just before its own, or by the sweep (Lapse).
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Claim is who works on a key.
+type Claim struct {
+	Cursor  uint64 // of the event that made it: what the owner's ops name
+	Renewed uint64 // the cursor of its last event, which sets Until
+	Until   int64  // database clock, Unix ms: when the lease is over
+	Outbox  string // the owner's stream; in a fold and for readers, the stream's outbox
+	Worker  string // of the stream, "" for none
+	Ref     string // it was last claimed under
+	Actor   string
+}
+
+// Bounds of a lease, in milliseconds, and of a worker's name.
+const (
+	MinLease       = 1000
+	MaxLease       = 3_600_000
+	maxWorkerBytes = 64
+)
+
+// MaxPassedClaims bounds the claimed keys that the search for a free one passes over.
+const MaxPassedClaims = 10_000
+
+// claimPayload is the payload of a claim event.
+type claimPayload struct {
+	Claim  uint64 `json:"claim,omitempty"` // the claim that it renews
+	Lease  int64  `json:"lease"`           // milliseconds
+	Until  int64  `json:"until"`           // Unix ms
+	Worker string `json:"worker,omitempty"`
+}
+
+// claimOf returns the claim that a claim event makes or renews.
+func claimOf(e *Event, p *claimPayload) *Claim {
+	c := &Claim{Cursor: p.Claim, Renewed: e.Cursor, Until: p.Until, Outbox: e.Outbox, Worker: p.Worker, Ref: e.Ref, Actor: e.Actor}
+	if c.Cursor == 0 {
+		c.Cursor = e.Cursor
+	}
+	return c
+}
+
+// endPayload is the payload of release and lapse events.
+type endPayload struct {
+	Claim uint64 `json:"claim"`
+}
+
+// claimResult is the result of claim: it names no key if none was free.
+type claimResult struct {
+	changeResult
+	Key   string `json:"key,omitempty"`
+	Claim uint64 `json:"claim,omitempty"`
+}
+
+// liveClaim returns a key's claim; nil if it has none, or its lease is over.
+func (a *applier) liveClaim(slot *entryState) *Claim {
+	if e := slot.entry; e != nil && e.Claim != nil && a.v.now < e.Claim.Until {
+		return e.Claim
+	}
+	return nil
+}
+
+// fenced returns Conflict unless an op may change a key: the key is not claimed and the op names no
+// claim, or the op comes from the claim's stream and names it.
+func (a *applier) fenced(key string, slot *entryState, named condition) *fault.Error {
+	c := a.liveClaim(slot)
+	switch {
+	case c == nil && !named.set:
+		return nil
+	case c == nil:
+		return fault.Conflict.With("%s is not claimed any more: the claim of cursor %d has lapsed, was released or never made: claim it again", key, named.cursor)
+	case !named.set:
+		return fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free, or name the claim if it is yours", key, c.Cursor).Pos(c.Cursor)
+	case named.cursor != c.Cursor || c.Outbox != a.outbox:
+		return fault.Conflict.With("%s is claimed by another, since cursor %d: the claim of cursor %d is not in force here", key, c.Cursor, named.cursor).Pos(c.Cursor)
+	}
+	return nil
+}
+
+// endLapsed writes the event of a claim of key whose lease is over; the key's state is loaded.
+func (a *applier) endLapsed(key string) {
+	if slot := a.s.entries[key]; slot.entry != nil && slot.entry.Claim != nil {
+		a.v.lapseClaim(a.s, key, slot)
+	}
+}
+
+// lapseClaim ends a claim whose lease is over; other claims stay.
+func (v *view) lapseClaim(s *sessionView, key string, slot *entryState) {
+	c := slot.entry.Claim
+	if v.now < c.Until {
+		return
+	}
+	v.emit(s, &Event{Method: MethodLapse, Key: key, Schema: 1, Payload: encode(endPayload{c.Cursor})})
+	v.setClaim(s, key, slot, nil)
+}
+
+// setClaim sets the claim of a key that has a value, nil for none.
+func (v *view) setClaim(s *sessionView, key string, slot *entryState, c *Claim) {
+	next, e := *slot, *slot.entry
+	e.Claim = c
+	next.entry, next.claimChanged = &e, true
+	v.setEntry(s, key, &next)
+}
+
+func (o *opClaim) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	key := o.key
+	if key == "" {
+		if err := a.mayFind(o.prefix); err != nil {
+			return nil, err
+		}
+		var err *fault.Error
+		if key, err = a.firstFree(o.prefix); err != nil {
+			return nil, err
+		}
+		if key == "" {
+			return claimResult{changeResult: a.unchanged()}, nil
+		}
+	}
+	slot, err := a.v.entryMeta(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	payload := claimPayload{Lease: o.lease, Until: a.v.now + o.lease, Worker: o.worker}
+	c := a.liveClaim(slot)
+	switch {
+	case slot.entry == nil:
+		return nil, fault.NotFound.With("%s has no value: put it before it is claimed", key)
+	case c == nil:
+		a.endLapsed(key)
+	case c.Outbox != a.outbox || c.Worker != o.worker:
+		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free", key, c.Cursor).Pos(c.Cursor)
+	default:
+		payload.Claim = c.Cursor
+	}
+	next := claimOf(a.emit(MethodClaim, key, 1, encode(payload)), &payload)
+	next.Outbox = a.outbox
+	a.v.setClaim(a.s, key, a.s.entries[key], next)
+	return claimResult{a.changed(), key, next.Cursor}, nil
+}
+
+// mayFind returns an error unless the current ref shows the keys below a prefix: the answer names one.
+func (a *applier) mayFind(prefix string) *fault.Error {
+	switch {
+	case !a.grant.Rights.Has(capability.Read):
+		return fault.MissingRight.With("claiming the first free key below %s tells which there is, and the ref may not read: name a key", prefix)
+	case !capability.CoversKey(a.grant.ReadKeys, prefix):
+		return fault.MissingRight.With("claiming the first free key below %s tells which there is, and the ref shows only %s: ask for one that covers it", prefix, fault.Clip(capability.KeysText(a.grant.ReadKeys)))
+	}
+	return nil
+}
+
+func (o *opRelease) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	slot, err := a.guarded(o.key, o.guard)
+	if err != nil {
+		return nil, err
+	}
+	a.emit(MethodRelease, o.key, 1, encode(endPayload{o.guard.claim.cursor}))
+	a.v.setClaim(a.s, o.key, slot, nil)
+	return a.changed(), nil
+}
+
+// FreeKeys is a search for the first keys below a prefix that are not claimed, in key order.
+type FreeKeys struct {
+	Session string
+	After   string // the keys after this one
+	Below   string // and before this one
+	Now     int64  // a claim with a lease until then, or before, counts as none
+	Limit   int    // free keys
+	Passed  int    // keys that it looks at, most of them claimed
+}
+
+// freeKeys are the keys without a live claim that the database has below a prefix, as far as they were
+// read: in key order.
+type freeKeys struct {
+	keys  []string
+	after string // the last of them
+	done  bool   // no others are read
+	more  bool   // others may follow the claimed keys that were passed over
+}
+
+// freePiece is how many free keys are read at first, since a group of batches may claim several;
+// further ones are read for groups that claim more, and for refs that do not show them.
+const freePiece = 32
+
+// firstFree returns the first key below a prefix that has a value, is not claimed and is shown by the
+// current ref, in key order; "" if there is none. The error is Overloaded if too many claimed ones
+// come first.
+func (a *applier) firstFree(prefix string) (string, *fault.Error) {
+	free := func(key string) bool {
+		slot := a.s.entries[key]
+		return slot.entry != nil && a.liveClaim(slot) == nil && ShowsEntry(a.grant, slot.entry)
+	}
+	stored, more, err := a.v.firstStored(a.s, prefix, free)
+	if err != nil {
+		return "", err
+	}
+	first := stored
+	for key := range a.s.entries { // that this group has put, or whose claim it has ended
+		if strings.HasPrefix(key, prefix) && (first == "" || key < first) && free(key) {
+			first = key
+		}
+	}
+	if first == "" && more {
+		return "", fault.Overloaded.With("more than %d keys below %s are claimed: the op waits until some are free", MaxPassedClaims, prefix)
+	}
+	return first, nil
+}
+
+// firstStored returns the first key that the database had as free below a prefix and that still is,
+// "" if there is none; more reports that the search gave up before the last key.
+func (v *view) firstStored(s *sessionView, prefix string, free func(key string) bool) (first string, more bool, err *fault.Error) {
+	if s.free == nil {
+		s.free = map[string]*freeKeys{}
+	}
+	f := s.free[prefix]
+	if f == nil {
+		f = &freeKeys{after: prefix}
+		s.free[prefix] = f
+	}
+	for looked := 0; ; {
+		if i := slices.IndexFunc(f.keys[looked:], free); i >= 0 {
+			return f.keys[looked+i], false, nil
+		}
+		if looked = len(f.keys); f.done || looked > MaxPassedClaims {
+			return "", f.more || !f.done, nil
+		}
+		piece := min(max(freePiece, looked), MaxListKeys)
+		rows, err := v.loadBounded(&ReadSet{FreeKeys: &FreeKeys{Session: s.row.ID, After: f.after, Below: prefixEnd(prefix), Now: v.now, Limit: piece, Passed: MaxPassedClaims}})
+		if err != nil {
+			return "", false, err
+		}
+		for _, e := range rows.FreeKeys {
+			s.fill(e.Key, e, false)
+			f.keys, f.after = append(f.keys, e.Key), e.Key
+		}
+		f.done, f.more = len(rows.FreeKeys) < piece, rows.MoreFreeKeys
+	}
+}
+
+// prefixEnd returns the first text above all that begin with a prefix, which ends with "/".
+func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
+
+// MarshalClaim and UnmarshalClaim are the form in which a store keeps a claim, without Until.
+func MarshalClaim(c *Claim) string { return string(encode((*claimRow)(c))) }
+
+// UnmarshalClaim parses the result of MarshalClaim.
+func UnmarshalClaim(text string, until int64) (*Claim, error) {
+	c := &Claim{}
+	err := json.Unmarshal([]byte(text), (*claimRow)(c))
+	c.Until = until
+	return c, err
+}
+
+// claimRow is a Claim as a store keeps it.
+type claimRow struct {
+	Cursor  uint64 `json:"cursor"`
+	Renewed uint64 `json:"renewed"`
+	Until   int64  `json:"-"`
+	Outbox  string `json:"stream"`
+	Worker  string `json:"worker,omitempty"`
+	Ref     string `json:"ref"`
+	Actor   string `json:"actor"`
+}
+
+// showTo returns an entry as a ref shows it that shows its value: without a claim whose last event is
+// from before the ref's first visible cursor.
+func (e *Entry) showTo(g *capability.Grant) *Entry {
+	if e.Claim == nil || e.Claim.Renewed >= g.VisibleFrom {
+		return e
+	}
+	shown := *e
+	shown.Claim = nil
+	return &shown
+}
