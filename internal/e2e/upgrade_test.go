@@ -203,6 +203,118 @@ func TestReplicasOfTwoVersions(t *testing.T) {
 	imports(t, servers, old)
 }
 
+// Ops that the older binary does not know, from clients of this one at servers of either: they wait in
+// the outboxes, and each applies once when the older server has been upgraded. Readers of the older
+// version are shown nothing that they would misread.
+func TestNewOpsWaitForTheUpgrade(t *testing.T) {
+	const rounds, perRound = 5, 200 // of five ops each, for either writer
+	old := os.Getenv("MOORING_OLD_BINARY")
+	if old == "" {
+		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
+	}
+	database := pgtest.URL(t)
+	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
+	servers[0].start("")
+	ref := makeSession(t, servers[0])
+	servers[1].start("")
+
+	var writers []*writing
+	var tails []*process
+	for i, srv := range []string{"old", "new"} {
+		file := "@" + writeRef(t, at(ref, servers, i))
+		reader := newHome(t)
+		reader.path = old
+		tails = append(tails, reader.follow("session", "tail", file, "--follow", "--json"))
+		writers = append(writers, &writing{home: newHome(t), name: srv, ref: file})
+	}
+	for round := range rounds {
+		for _, w := range writers {
+			w.newOps(round, perRound)
+		}
+	}
+	for _, w := range writers {
+		if s := w.try("", "outbox", "status"); s.code != 0 || !strings.Contains(s.out+s.err, "unsupported") {
+			t.Errorf("%s: outbox status says\n%s%s", w.name, s.out, s.err)
+		}
+		if log := splitLines(w.do("session", "tail", w.ref, "--json")); len(log) != 1 {
+			t.Fatalf("%s: %d events, while a server of the older version runs", w.name, len(log))
+		}
+	}
+
+	servers[0].cfg.Path = ""
+	servers[0].restart()
+	newHome(t).do("admin", "upgrade", "finish", "--data", servers[1].data, "--database-url", database)
+	var want []string
+	for _, w := range writers {
+		eventually(t, w.name+"'s outbox is empty", func() bool { return w.try("", "outbox", "drain").code == 0 })
+		want = append(want, w.ops...)
+	}
+	if len(want) != 2*rounds*perRound*5 {
+		t.Fatalf("%d ops were made", len(want))
+	}
+	log := tailedLines(t, splitLines(writers[0].do("session", "tail", writers[0].ref, "--json")))
+	gapless(t, "the log", log, 0, uint64(len(want))+1)
+	at := map[string]int{}
+	for i, e := range log {
+		at[e.Op] = i
+	}
+	for _, w := range writers {
+		last := -1
+		for _, op := range w.ops {
+			if i, ok := at[op]; !ok || i <= last {
+				t.Fatalf("%s: op %s is lost, or out of order", w.name, op)
+			} else {
+				last = i
+			}
+		}
+		w.do("session", "verify", w.ref)
+		if got := strings.TrimSpace(w.do("session", "get", w.ref, "count/all")); got != fmt.Sprintf(`{"n":%d}`, len(want)/5) {
+			t.Errorf("%s: the counter is %s, of %d additions", w.name, got, len(want)/5)
+		}
+		done := splitLines(w.do("session", "ls", w.ref, "todo/", "--values", "--json"))
+		if len(done) != len(want)/5 {
+			t.Errorf("%s: %d values, want %d", w.name, len(done), len(want)/5)
+		}
+		for _, line := range done {
+			if !strings.Contains(line, `"state":"done"`) {
+				t.Fatalf("%s: a value is %s", w.name, line)
+			}
+		}
+	}
+	for i, tail := range tails {
+		if !within(patience, tail.done) || tail.cmd.ProcessState.ExitCode() == 0 || !strings.Contains(tail.err.text(), "incompatible") {
+			t.Errorf("an older reader at the %s server was not refused:\n%s", writers[i].name, tail.err.text())
+		}
+		if shown := tailedLines(t, tail.out.list()); len(shown) > 1 {
+			t.Errorf("an older reader was shown %d events of which it knows one", len(shown))
+		}
+	}
+}
+
+// newOps appends ops on keys of own kinds, which the older version does not know.
+func (w *writing) newOps(round, n int) {
+	w.t.Helper()
+	var lines bytes.Buffer
+	add := func(i int, line map[string]any) {
+		line["op_id"], line["batch"] = ulid.Make().String(), fmt.Sprint(i)
+		w.ops = append(w.ops, line["op_id"].(string))
+		text, err := json.Marshal(line)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		lines.Write(append(text, '\n'))
+	}
+	for i := range n {
+		todo, scratch := fmt.Sprintf("todo/%s_%d_%d", w.name, round, i), fmt.Sprintf("scratch/%s/%d", w.name, i)
+		add(i, map[string]any{"method": "put", "key": todo, "payload": map[string]any{"state": "open", "n": i}, "expect": 0})
+		add(i, map[string]any{"method": "patch", "key": todo, "patch": map[string]any{"state": "done"}})
+		add(i, map[string]any{"method": "add", "key": "count/all", "member": "n", "by": 1})
+		add(i, map[string]any{"method": "put", "key": scratch, "payload": []int{i}})
+		add(i, map[string]any{"method": "remove", "key": scratch})
+	}
+	w.feed(lines.String(), "session", "append", w.ref)
+}
+
 // exported reads an export, with its messages and their parts by id: the order is
 // another for an older client.
 func exported(t *testing.T, text string) map[string]any {
