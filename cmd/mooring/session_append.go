@@ -89,7 +89,8 @@ A line has a method, its arguments, and optional fields:
   method      arguments (… may be left out)
 ` + appendTable() + `
   keys: session, message/ID, part/MESSAGE/ID, session_diff, model/ID with objects;
-  KIND or KIND/ID[/ID…] of your own (todo/1, plan) with any JSON value, patch, add and claim
+  KIND or KIND/ID[/ID…] of your own (todo/1, plan) with any JSON value, patch, add and claim;
+  schema/KIND with a JSON Schema, by which later values of KIND must be valid
   expect: the cursor of the key's last change, 0 for none; else the op is a conflict
   claim: the "claim" in the result of the op that claimed the key, while it is claimed
 

@@ -79,7 +79,7 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 	shown.Cursor = state.Cursor // the cursor of the counts
 	var own []string
 	for _, e := range state.Entries {
-		if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyOwn {
+		if k, err := session.ParseKey(e.Key); err == nil && k.Own() {
 			own = append(own, e.Key)
 		}
 		kind, _, _ := strings.Cut(e.Key, "/")

@@ -84,3 +84,44 @@ func TestState(t *testing.T) {
 		}
 	})
 }
+
+// TestSchemas: a ref that may puts one, values are valid by it or rejected, and its key says since when.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		at := "/sessions/" + m.id
+		keeper := r.share(m, obj{"rights": []string{"read", "schema"}})
+		appender := r.share(m, obj{"rights": []string{"append"}})
+		schema := json.RawMessage(`{ "type":"object", "properties":{"n":{"type":"integer"}} }`)
+		apply := func(ref string, in ledger.Intent) string {
+			b := newBox()
+			return string(r.ask("POST", at+"/batches", ref, b.json(b.batch(m.id, in))).text)
+		}
+		for _, c := range []struct {
+			ref  string
+			in   ledger.Intent
+			want string
+		}{
+			{appender, op("put", "key", "schema/todo", "payload", schema), `"missing_right"`},
+			{keeper, op("put", "key", "schema/todo", "payload", obj{"type": "objekt"}), `"bad_payload"`},
+			{keeper, op("put", "key", "schema/todo", "payload", schema), `"applied"`},
+			{appender, op("put", "key", "todo/1", "payload", obj{"n": 1.5}), `todo/1 breaks schema/todo at /n (type)`},
+			{appender, op("put", "key", "todo/1", "payload", obj{"n": 1}), `"applied"`},
+			{appender, op("patch", "key", "todo/1", "patch", obj{"n": "hush"}), `"bad_payload"`},
+			{m.owner.Text(), op("put", "key", "schema/plan", "payload", false), `"applied"`},
+		} {
+			if got := apply(c.ref, c.in); !strings.Contains(got, c.want) || strings.Contains(got, "hush") {
+				t.Errorf("%s %v: %s", c.in.Method, c.in.Args, got)
+			}
+		}
+		one := r.ask("GET", at+"/state?key=schema/todo", keeper, nil)
+		if one.status != 200 || !strings.HasSuffix(string(one.text), `,"payload":`+string(schema)+`}`) || one.json["cursor"] == nil {
+			t.Errorf("the schema: %d %s", one.status, one.text)
+		}
+		if page := r.must(200, "GET", at+"/state?prefix=schema/", keeper, nil); len(page["entries"].([]any)) != 2 {
+			t.Errorf("all schemas: %v", page)
+		}
+	})
+}

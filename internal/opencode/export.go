@@ -34,6 +34,7 @@ func NewExport(entries []Put, name string) *Export {
 	doc := &Export{}
 	byID := map[string]*exportMessage{}
 	var order []string
+	var schemas []Put
 	message := func(id string) *exportMessage {
 		m := byID[id]
 		if m == nil {
@@ -57,9 +58,13 @@ func NewExport(entries []Put, name string) *Export {
 		default:
 			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyOwn {
 				doc.state = append(doc.state, e)
+			} else if err == nil && k.Own() {
+				schemas = append(schemas, e)
 			}
 		}
 	}
+	// An import puts them last, so that a value from before its schema does not break it.
+	doc.state = append(doc.state, schemas...)
 	if doc.info == nil {
 		id, _ := json.Marshal(name) // a string always marshals
 		doc.info = append(append([]byte(`{"id":`), id...), '}')

@@ -126,7 +126,7 @@ func (r *Reader) put(key string, payload []byte) error {
 
 // own puts a value of an own kind.
 func (r *Reader) own(p Put) error {
-	if k, err := session.ParseKey(p.Key); err == nil && k.Kind != session.KeyOwn {
+	if k, err := session.ParseKey(p.Key); err == nil && !k.Own() {
 		return malformed("the state has %s, which is not a key of an own kind", p.Key)
 	}
 	return r.put(p.Key, p.Payload)

@@ -199,7 +199,7 @@ func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
 	p := read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
-	case err != nil, k.Kind == session.KeyOwn:
+	case err != nil, k.Own():
 		own(o, e, by, p)
 	case k.Kind == session.KeySession:
 		info(o, e)

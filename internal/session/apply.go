@@ -79,6 +79,9 @@ func (a *applier) RollbackTo(m any) {
 // the leases of the stream's turns.
 func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	m := methods[op.Method] // zero for a void and for an unknown method: the ref must be alive
+	if changesSchema(op) {
+		m.need = capability.Schema
+	}
 	making := op.Method == MethodCreate || op.Method == MethodFork
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {
 		return a.authorizeSpace()
@@ -159,6 +162,9 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	}
 	do, err := a.args.decodeOp(op, a.cfg.Limits)
 	if err != nil {
+		return 0, nil, err
+	}
+	if err := a.mayChangeSchema(do); err != nil {
 		return 0, nil, err
 	}
 	if err := a.inScope(do); err != nil {

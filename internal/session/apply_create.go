@@ -121,7 +121,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		if err != nil {
 			return nil, err
 		}
-		if k.Kind == KeyOwn {
+		if k.Own() {
 			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
 		}
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, false)

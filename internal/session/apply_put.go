@@ -19,11 +19,12 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.putValue(slot, o.keyText, o.schema, o.payload, entryTextLen(o.key, o.payload))
+	return a.putValue(slot, o.keyText, o.schema, o.payload, entryTextLen(o.key, o.payload), o.key.Kind == KeyOwn)
 }
 
-// putValue puts a whole value, unless the key holds it already.
-func (a *applier) putValue(slot *entryState, key string, schema uint32, payload []byte, textLen uint64) (result, *fault.Error) {
+// putValue puts a whole value, unless the key holds it already. checked says that its kind may have a
+// schema.
+func (a *applier) putValue(slot *entryState, key string, schema uint32, payload []byte, textLen uint64, checked bool) (result, *fault.Error) {
 	e := slabAlloc(&a.v.entrySlab)
 	*e = Entry{Session: a.s.row.ID, Key: key, Schema: schema, Sum: SumOf(payload), Payload: payload, TextLen: textLen}
 	equal, err := a.equal(slot, e)
@@ -32,6 +33,11 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 	}
 	if equal {
 		return a.unchanged(), nil
+	}
+	if checked {
+		if err := a.checkValue(key, payload); err != nil {
+			return nil, err
+		}
 	}
 	a.endLapsed(key)
 	ev := a.emitWithSum(MethodPut, key, schema, payload, e.Sum)
@@ -154,12 +160,15 @@ func (a *applier) edit(key string, want guard, schema uint32, method string, cha
 		}
 	}
 	if old == nil || bytes.Equal(value, change) {
-		return a.putValue(slot, key, schema, value, 0)
+		return a.putValue(slot, key, schema, value, 0, true)
 	}
 	e := slabAlloc(&a.v.entrySlab)
 	*e = Entry{Session: a.s.row.ID, Key: key, Since: old.Since, Schema: schema, Sum: SumOf(value), Payload: value}
 	if e.Sum == old.Sum && e.Schema == old.Schema {
 		return a.unchanged(), nil
+	}
+	if err := a.checkValue(key, value); err != nil {
+		return nil, err
 	}
 	a.endLapsed(key)
 	ev := a.emit(method, key, schema, change)

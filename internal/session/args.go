@@ -118,6 +118,17 @@ func (r *argReader) value(name string) []byte {
 	return text
 }
 
+// valueSchema is value for the schema of a kind, which has to compile.
+func (r *argReader) valueSchema(name string) []byte {
+	text := r.value(name)
+	if text != nil && r.err == nil {
+		if _, err := schemas.Get(SumOf(text), text); err != nil {
+			r.fail(err)
+		}
+	}
+	return text
+}
+
 func (r *argReader) needs(name string) {
 	r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
 }

@@ -8,6 +8,7 @@ package session
 //	session_diff       the diff
 //	model/ID           a model; its ID may hold slashes
 //	KIND[/ID…]         a value of the session's users, of a kind of their own: any JSON
+//	schema/KIND        a JSON Schema, which values of such a kind are checked by
 //
 // An ID is 1 to 200 bytes of A-Z a-z 0-9 _ . : @ + -. A KIND of its users is 1 to 64 bytes of a-z
 // 0-9 _ -, the first of them a letter; up to 6 IDs follow, and the whole has up to 512 bytes.
@@ -30,7 +31,8 @@ const (
 	KeyPart
 	KeyDiff
 	KeyModel
-	KeyOwn // of a kind that the session's users chose
+	KeyOwn    // of a kind that the session's users chose
+	KeySchema // the schema of such a kind
 )
 
 // Bounds of keys, in bytes, and of the IDs of a key of its users' kinds, which has
@@ -41,14 +43,20 @@ const (
 	maxOwnIDs    = 6
 )
 
-// reservedKinds are kinds that have a meaning of their own, now or in a later version.
-var reservedKinds = []string{"ref", "request", "schema", "turn"}
+// reservedKinds are kinds that have a meaning of their own, now or in a later version; knownKinds are
+// those that have keys.
+var (
+	reservedKinds = []string{"ref", "request", "turn"}
+	knownKinds    = []string{"session", "message", "part", "session_diff", "model", schemaKind}
+)
+
+const schemaKind = "schema"
 
 // Key is a parsed key.
 type Key struct {
 	Kind    KeyKind
 	Message string // messages and parts: the message's id
-	ID      string // parts and models: their own id; KeyOwn: the whole key
+	ID      string // parts and models: their own id; KeyOwn, KeySchema: the whole key
 }
 
 // ParseKey parses a key; a BadKey fault describes the error. A key has one spelling: String returns
@@ -76,6 +84,11 @@ func ParseKey(text string) (Key, *fault.Error) {
 		if validID(rest, true) {
 			return Key{Kind: KeyModel, ID: rest}, nil
 		}
+	case schemaKind:
+		if validKind(rest) && !slices.Contains(reservedKinds, rest) && !slices.Contains(knownKinds, rest) {
+			return Key{Kind: KeySchema, ID: text}, nil
+		}
+		return Key{}, fault.BadKey.With("%q is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo", fault.Clip(text))
 	case "session", "session_diff":
 	default:
 		known = false
@@ -124,11 +137,17 @@ func validKind(s string) bool {
 	return true
 }
 
-// isOwn reports whether a text is a key of its users' kinds.
+// Own reports whether a key is of the users' kinds, or their schema.
+func (k Key) Own() bool { return k.Kind == KeyOwn || k.Kind == KeySchema }
+
+// isOwn reports whether a text is a key of its users' kinds, or their schema.
 func isOwn(key string) bool {
 	k, err := ParseKey(key)
-	return err == nil && k.Kind == KeyOwn
+	return err == nil && k.Own()
 }
+
+// schemaKey returns the key of the schema of a key's kind.
+func schemaKey(key string) string { return schemaKind + "/" + KindOf(key) }
 
 // KindOf returns the kind of a key, of any spelling: the text before its first slash.
 func KindOf(key string) string {
@@ -149,7 +168,7 @@ func (k Key) String() string {
 		return PartKey(k.Message, k.ID)
 	case KeyModel:
 		return "model/" + k.ID
-	case KeyOwn:
+	case KeyOwn, KeySchema:
 		return k.ID
 	}
 	return ""

@@ -150,9 +150,12 @@ type opPut struct {
 func decodePut(r *argReader) op {
 	o := &r.put
 	o.key, o.keyText = r.keyText("key")
-	if o.key.Kind == KeyOwn {
+	switch o.key.Kind {
+	case KeyOwn:
 		o.payload = r.value("payload")
-	} else {
+	case KeySchema:
+		o.payload = r.valueSchema("payload")
+	default:
 		o.payload = r.object("payload", required)
 	}
 	o.schema, o.guard = r.schema("schema_version"), r.guard()

@@ -44,7 +44,7 @@ func TestOpsAreTheTables(t *testing.T) {
 	for _, key := range []string{
 		"session", "session_diff", "message/m", "part/m/p", "model/a/b/c", "plan", "todo/1", "todo/a/b/c/d/e/f", "a-b_c9/A.b:c@d+e-f",
 		long(64), "k/" + long(200), "k/" + long(200) + "/" + long(200) + "/" + long(107), "sessions", "session_diffs/1", "turns/1",
-		"", "/", "Todo/1", "9/1", "_a", "-a", "a b", "ä/1", "todo.x", long(65), "ref", "ref/x", "request/1", "schema/todo", "turn/m", "todo/", "todo//1", "/1", "todo/ä", "todo/1 ",
+		"", "/", "Todo/1", "9/1", "_a", "-a", "a b", "ä/1", "todo.x", long(65), "ref", "ref/x", "request/1", "schema/todo", "schema", "schema/", "schema/a/b", "schema/Todo", "schema/message", "schema/schema", "schema/turn", "schema/" + long(64), "schema/" + long(65), "turn/m", "todo/", "todo//1", "/1", "todo/ä", "todo/1 ",
 		"todo/a/b/c/d/e/f/g", "k/" + long(201), "k/" + long(200) + "/" + long(200) + "/" + long(109), "k/" + strings.Repeat("ä", 256),
 		"session/x", "session_diff/1", "message", "message/", "message/a/b", "part/m", "part/m/p/q", "model", "model/", "model/" + long(201),
 	} {
@@ -84,6 +84,8 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("claim", "prefix", "todo", "lease", 5000), op("claim", "prefix", "", "lease", 5000), op("claim", "prefix", "part/m/", "lease", 5000), op("claim", "prefix", 7, "lease", 5000), op("claim", "prefix", "todo/", "lease", 5000, "worker", strings.Repeat("ä", 33)), op("claim", "prefix", "todo/", "lease", 5000, "claim", 1),
 		op("release", "key", "todo/1", "claim", 7), op("release", "key", "todo/1"), op("release", "claim", 7), op("release", "key", "part/m/p", "claim", 7), op("release", "key", "todo/1", "claim", -1),
 		op("put", "key", "message/m", "payload", obj, "claim", 7), op("remove", "key", "todo/1", "claim", "7"), op("patch", "key", "todo/1", "patch", obj, "claim", ref), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"claim"}),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"append", "schema"}), op("share", "ref", ref, "hash", ref, "rights", []string{"schema"}, "write_keys", []string{"schema/todo"}), op("share", "ref", ref, "hash", ref, "rights", []string{"", "none"}),
+		op("put", "key", "schema/todo", "payload", true), op("put", "key", "schema/todo", "payload", raw(`{"type":"null"}`), "expect", 0), op("remove", "key", "schema/todo", "expect", 1), op("purge", "key", "schema/todo"), op("add", "key", "schema/todo", "member", "a", "by", 1),
 	)
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {

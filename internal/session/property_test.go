@@ -6,6 +6,7 @@ package session_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +58,8 @@ func (w *twins) newSession() {
 	o := w.open(w.group.newWriter())
 	w.refs = append(w.refs, o.ref)
 	w.commit([]session.Submission{o.batch(false, op("create", "ref", o.ref, "hash", sha(o.ref)),
-		op("begin", "message", "m0", "payload", raw(`{}`)), op("put", "key", "part/m0/p0", "payload", raw(`{}`)))})
+		op("begin", "message", "m0", "payload", raw(`{}`)), op("put", "key", "part/m0/p0", "payload", raw(`{}`)),
+		op("put", "key", "schema/todo", "payload", raw(`{"properties":{"a":{"maximum":1},"b":{"maxProperties":1}}}`)), op("put", "key", "todo/1", "payload", raw(`{"a":1}`)))})
 }
 
 var texts = []string{"a", "bc", "é", "😀", ""}
@@ -101,7 +103,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 26:
 		id, _ := newRef(o.session)
 		w.refs = append(w.refs, id)
-		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, all, {"append", "share"}}[small])
+		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema"), {"append", "share"}}[small])
 	case kind < 27:
 		x = op("revoke", "ref", w.doomed())
 	case kind < 28:
@@ -153,7 +155,9 @@ func (w *twins) randomEdit(o *writer, key string) anOp {
 	values := []string{`null`, ` {"a":1, "b":{"c":[1 ,2]}}`, `{}`, `[{"a":1}]`, `"x"`, `{"a":1,"a":2}`, `{"a":9007199254740991}`, `{ "b" : {"d":null} }`}
 	value := raw("%s", rapid.SampledFrom(values).Draw(t, "a value"))
 	var x anOp
-	switch rapid.IntRange(0, 5).Draw(t, "edit") {
+	switch rapid.IntRange(0, 6).Draw(t, "edit") {
+	case 6:
+		x = w.randomSchema("schema/" + session.KindOf(key))
 	case 0:
 		x = op("put", "key", key, "payload", value)
 	case 1:
@@ -196,6 +200,16 @@ func (w *twins) claimOf(o *writer, key string) uint64 {
 		return e.Claim.Cursor
 	}
 	return 0
+}
+
+// randomSchema draws an op on a schema; some schemas do not compile.
+func (w *twins) randomSchema(key string) anOp {
+	schemas := []string{`{"type":["object","null"]}`, `{"properties":{"a":{"type":"integer","maximum":2,"minimum":-1},"b":{"type":"object"}},"required":["a"]}`,
+		`{"anyOf":[{"type":"string"},{"maxProperties":1}]}`, `true`, `false`, `{"type":7}`}
+	if rapid.IntRange(0, 2).Draw(w.T, "schema's end") == 0 {
+		return op("remove", "key", key)
+	}
+	return op("put", "key", key, "payload", raw("%s", rapid.SampledFrom(schemas).Draw(w.T, "schema")))
 }
 
 // doomed is a ref to revoke, seldom an owner's.

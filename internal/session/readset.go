@@ -157,6 +157,9 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		text := argText(op, "key")
 		if k, err := ParseKey(text); err == nil {
 			w.entryMeta[session] = append(w.entryMeta[session], text)
+			if k.Kind == KeyOwn && op.Method != MethodRemove && op.Method != MethodPurge {
+				w.entryMeta[session] = append(w.entryMeta[session], schemaKey(text))
+			}
 			if op.Method == MethodRemove && k.Kind == KeyMessage {
 				add(w.turnsOf, session, k.Message)
 			}

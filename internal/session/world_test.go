@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
+	"github.com/mooring-rpc/mooring/internal/valueschema"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
@@ -209,11 +211,36 @@ func (w *world) check(id string) {
 	if slices.ContainsFunc(events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) && row.Life == session.Live {
 		w.afresh(id, f)
 	}
+	w.valid(entries)
 	if f.Hash() == session.StateHash(row.Cursor, row.Epoch, row.Life, entries, turns) {
 		w.same(f, entries, turns)
 		return
 	}
 	w.Fatalf("fold and rows differ:\n%s\n%s", describe(f.Epoch, f.Life, f.Entries(), f.Turns()), describe(row.Epoch, row.Life, entries, turns))
+}
+
+// valid holds all values that were changed since their kind has its schema against that.
+func (w *world) valid(entries []*session.Entry) {
+	w.Helper()
+	schemas := map[string]*session.Entry{}
+	for _, e := range entries {
+		if kind, ok := strings.CutPrefix(e.Key, "schema/"); ok {
+			schemas[kind] = e
+		}
+	}
+	for _, e := range entries {
+		s := schemas[session.KindOf(e.Key)]
+		if s == nil || e.Changed() <= s.Changed() {
+			continue
+		}
+		schema, err := valueschema.Compile(s.Payload)
+		if err == nil {
+			err = schema.Check(e.Payload, e.Key, s.Key)
+		}
+		if err != nil {
+			w.Fatalf("%s @%d is %s, and %s @%d is %s: %v", e.Key, e.Changed(), e.Payload, s.Key, s.Changed(), s.Payload, err)
+		}
+	}
 }
 
 // same holds what no state hash covers of a fold against the rows, and against a fold

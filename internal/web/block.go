@@ -42,7 +42,7 @@ func (q *request) serveBlock() {
 
 // renderBlock returns the HTML of a key's block.
 func (q *request) renderBlock(h *objects.Capability, key string, kind session.KeyKind) ([]byte, error) {
-	if kind == session.KeyOwn {
+	if (session.Key{Kind: kind}).Own() {
 		read, _, err := h.GetKeys(q.r.Context(), []string{key})
 		if err != nil {
 			return nil, err

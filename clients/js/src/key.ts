@@ -6,17 +6,19 @@
 //	session_diff       the diff
 //	model/ID           a model; its ID may hold slashes
 //	KIND[/ID…]         a value of the session's users, of a kind of their own: any JSON
+//	schema/KIND        a JSON Schema, which values of such a kind are checked by
 
 import { clip, fault } from "./fault.js";
 import { byteLength } from "./text.js";
 
 /** What a key names: something of Mooring's, or a value of its users' kinds. */
-export type KeyKind = "session" | "message" | "part" | "session_diff" | "model" | "own";
+export type KeyKind = "session" | "message" | "part" | "session_diff" | "model" | "own" | "schema";
 
 const maxIDBytes = 200, maxKeyBytes = 512, maxKindBytes = 64, maxOwnIDs = 6;
 
 /** Kinds that have a meaning of their own, now or in a later version. */
-const reserved: readonly string[] = ["ref", "request", "schema", "turn"];
+const reserved: readonly string[] = ["ref", "request", "turn"];
+const known: readonly string[] = ["session", "message", "part", "session_diff", "model", "schema"];
 
 export const idRule = `use 1 to ${maxIDBytes} letters, digits and _.:@+-`;
 
@@ -38,6 +40,9 @@ export function keyKind(text: string): KeyKind {
       if (id !== "" && id.length <= maxIDBytes && /^[A-Za-z0-9_.:@+/-]+$/.test(id)) return kind;
       break;
     }
+    case "schema":
+      if (ids.length === 1 && isKind(ids[0]!) && !reserved.includes(ids[0]!) && !known.includes(ids[0]!)) return kind;
+      throw fault("bad_key", `${quoted(text)} is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo`);
     case "session": case "session_diff":
       break;
     default:
@@ -47,9 +52,11 @@ export function keyKind(text: string): KeyKind {
   throw fault("bad_key", `${quoted(text)} is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID or KIND/ID of your own kinds, with ids of 1 to ${maxIDBytes} letters, digits and _.:@+-`);
 }
 
+const isKind = (s: string): boolean => s.length <= maxKindBytes && /^[a-z][a-z0-9_-]*$/.test(s);
+
 function checkOwn(text: string, kind: string, ids: readonly string[]): void {
   const bad = (reason: string) => fault("bad_key", reason);
-  if (kind.length > maxKindBytes || !/^[a-z][a-z0-9_-]*$/.test(kind)) {
+  if (!isKind(kind)) {
     throw bad(`${quoted(text)} is not a key: it begins with a kind, 1 to ${maxKindBytes} letters a to z, digits, _ and - (the first a letter), as in todo/1`);
   }
   if (reserved.includes(kind)) throw bad(`${quoted(text)}: keys of the kind ${kind} are reserved: use another kind`);
@@ -61,10 +68,10 @@ function checkOwn(text: string, kind: string, ids: readonly string[]): void {
   }
 }
 
-/** Whether a text is a key of its users' kinds. */
-export function isOwnKey(text: string): boolean {
+/** Whether a text is a key of its users' kinds, or of some kinds that are named. */
+export function isOwnKey(text: string, kinds: readonly KeyKind[] = ["own"]): boolean {
   try {
-    return keyKind(text) === "own";
+    return kinds.includes(keyKind(text));
   } catch {
     return false;
   }

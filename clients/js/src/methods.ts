@@ -237,6 +237,9 @@ export function checkOp(op: Intent): void {
 /** The features of a server that ops may need: an older one would reject them for good. A reader of the sessions that they change needs them too. */
 export const features: readonly string[] = ["keys"];
 
+/** Rights that servers of the version before do not know. */
+const laterRights: readonly string[] = ["schema"];
+
 /** The features that ops need. A reference in place of a key counts as needing none: the server decides it when its value is known. */
 export const featuresOf = (ops: readonly NamedOp[]): readonly string[] => (ops.some(needsKeys) ? features : []);
 
@@ -251,17 +254,18 @@ function needsKeys(op: NamedOp): boolean {
     case "put": case "remove": case "purge":
       return has("expect") || has("claim") || hasOwnKey(op);
     case "share": {
-      const names = argValue(op, "methods");
-      return has("read_keys") || has("write_keys") || (Array.isArray(names) && ["patch", "add", "claim", "release"].some((name) => names.includes(name)));
+      const names = argValue(op, "methods"), given = argValue(op, "rights");
+      return has("read_keys") || has("write_keys") || (Array.isArray(names) && ["patch", "add", "claim", "release"].some((name) => names.includes(name))) ||
+        (Array.isArray(given) && laterRights.some((r) => given.includes(r)));
     }
   }
   return false;
 }
 
-/** Whether an op's key is of its users' kinds. */
+/** Whether an op's key is of its users' kinds, or their schema. */
 function hasOwnKey(op: NamedOp): boolean {
   const text = argValue(op, "key");
-  return typeof text === "string" && isOwnKey(text);
+  return typeof text === "string" && isOwnKey(text, ["own", "schema"]);
 }
 
 /** The value of an argument; undefined if it has none, or that is a reference. */

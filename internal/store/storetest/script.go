@@ -265,7 +265,7 @@ func (s *script) edit(o *author) ledger.Intent {
 	key := pick(s, []string{"todo/1", "todo/2", "plan"})
 	value := pick(s, []string{`{"n":1,"o":{"a":[1, 2]}}`, `{"o":{"b":null,"c":"é"}}`, `{"n":null}`, `[]`, ` null `, `{"n":"1"}`})
 	var in ledger.Intent
-	switch s.rand.IntN(7) {
+	switch s.rand.IntN(8) {
 	case 4, 5:
 		if s.oneIn(2) {
 			return newIntent(session.MethodClaim, "prefix", "todo/", "lease", 1000)
@@ -275,6 +275,11 @@ func (s *script) edit(o *author) ledger.Intent {
 		return newIntent(session.MethodRelease, "key", key, "claim", s.claimOf(o, key))
 	case 0:
 		in = newIntent(session.MethodPut, "key", key, "payload", json.RawMessage(value))
+	case 7: // a schema, which the others have to be valid by
+		key = "schema/" + session.KindOf(key)
+		if in = newIntent(session.MethodRemove, "key", key); !s.oneIn(3) {
+			in = newIntent(session.MethodPut, "key", key, "payload", json.RawMessage(pick(s, []string{`{"type":["object","null"]}`, `{"properties":{"n":{"type":"integer","maximum":2}}}`, `{"maxProperties":1}`, `{"type":0}`})))
+		}
 	case 1, 2:
 		in = newIntent(session.MethodPatch, "key", key, "patch", json.RawMessage(value))
 	default:
