@@ -169,6 +169,14 @@ func TestClaimsLapse(t *testing.T) {
 	mustEqual(t, "again", len(o.w.lapse(false, o.session).Sessions), 0)
 	mustEqual(t, "the other's stays", o.entryOf("todo/3").Claim.Cursor, kept)
 	o.refuse(ledger.Conflict, fault.Conflict, op("put", "key", "todo/1", "payload", raw(`1`), "claim", 1))
+
+	// A put of the group that made the claim keeps it.
+	sub := o.batch(false, claim("todo/1"), op("put", "key", "todo/1", "payload", raw(`2`), "claim", ledger.Ref{Path: "claim"}), op("put", "key", "todo/1", "payload", raw(`3`)))
+	sub.Batch.Ops[1].Args[2].Ref.Op = sub.Batch.Ops[0].OpID
+	answers, _ := o.w.commit(sub)
+	mustEqual(t, "by the claim", answers[0].Outcomes[1].Status, ledger.Applied)
+	mustEqual(t, "without it", answers[0].Outcomes[2].Status, ledger.Conflict)
+	mustEqual(t, "the claim", o.entryOf("todo/1").Claim.Cursor, answers[0].Outcomes[0].Cursor)
 }
 
 // An op that is refused ends no claim, nor does an atomic batch that is.
@@ -285,7 +293,7 @@ func TestWhatEndsClaims(t *testing.T) {
 // What a ref may claim, and what it is shown of claims.
 func TestLimitedClaims(t *testing.T) {
 	t.Parallel()
-	o, _ := todos(t, "todo/1", "todo/mine/1", "note/1")
+	o, _ := todos(t, "todo/1", "todo/mine/1", "todo/old", "note/1")
 	w := o.w
 	key := o.under(o.share([]string{"read", "append"}, "write_keys", raw(`["todo/mine/"]`)))
 	key.apply(claimFirst("todo/mine/"))
