@@ -239,10 +239,11 @@ func (b *planner) fillArray(p *plan, s *jsonschema.Schema) {
 
 // compares adds a value that the schema compares with.
 func (b *planner) compares(p *plan, v any) {
-	w := walk{left: 1 << 40}
+	const most = 1 << 30 // beyond what a schema can hold; an int of 32 bits has it
+	w := walk{left: most}
 	w.weigh(v, 0)
 	k := kindOf(v)
-	p.equal[k] += 1<<40 - w.left
+	p.equal[k] += most - w.left
 	p.many[k]++
 }
 
