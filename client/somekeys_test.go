@@ -29,15 +29,35 @@ func (o allKeys) Serve(call *rpc.Call) {
 		}
 		return err
 	}
-	send := func(m methods.Method, pointer uint16, fill func(capnp.Struct) error) {
+	send := func(m methods.Method, pointer uint16, fill func(capnp.Struct) error, taken func()) {
 		ptr, _ := params.Ptr(pointer)
 		answer := caps.Get(ptr).Call(context.Background(), m.Method, m.Params, func(s capnp.Struct, _ *rpc.CapTable) error { return fill(s) })
-		answer.Notify(answer.Release)
+		answer.Notify(func() {
+			answer.Release()
+			taken()
+		})
 	}
-	if is(methods.SessionSubscribe) {
-		send(methods.EventSinkEvents, 1, func(s capnp.Struct) error { return events(wire.EventSink_events_Params(s).NewEvents(2)) })
+	reply := func() {
+		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+			switch {
+			case is(methods.GatewayHello):
+				wire.Gateway_hello_Results(s).SetVersion(1)
+				return nil
+			case is(methods.SessionEvents):
+				return events(wire.Session_events_Results(s).NewEvents(2))
+			case is(methods.SessionSnapshot):
+				wire.Session_snapshot_Results(s).SetCursor(2)
+				return nil
+			}
+			live := rpc.NewLocal(o) // restore, subscribe
+			defer live.Release()
+			return caps.Set(s, 0, live)
+		})
 	}
-	if is(methods.SessionSnapshot) {
+	switch {
+	case is(methods.SessionSubscribe):
+		send(methods.EventSinkEvents, 1, func(s capnp.Struct) error { return events(wire.EventSink_events_Params(s).NewEvents(2)) }, func() {})
+	case is(methods.SessionSnapshot): // is answered when the state has been taken
 		send(methods.EventSinkState, 0, func(s capnp.Struct) error {
 			to := wire.EventSink_state_Params(s)
 			to.SetCursor(2)
@@ -47,23 +67,10 @@ func (o allKeys) Serve(call *rpc.Call) {
 				err = list.At(i).SetKey(keys[i])
 			}
 			return err
-		})
+		}, reply)
+		return
 	}
-	call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
-		switch {
-		case is(methods.GatewayHello):
-			wire.Gateway_hello_Results(s).SetVersion(1)
-			return nil
-		case is(methods.SessionEvents):
-			return events(wire.Session_events_Results(s).NewEvents(2))
-		case is(methods.SessionSnapshot):
-			wire.Session_snapshot_Results(s).SetCursor(2)
-			return nil
-		}
-		live := rpc.NewLocal(o) // restore, subscribe
-		defer live.Release()
-		return caps.Set(s, 0, live)
-	})
+	reply()
 }
 
 // What an old server sends besides is never taken for what was asked for.

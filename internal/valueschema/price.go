@@ -386,8 +386,14 @@ func (w *walk) array(p *plan, v []any, nested int) bool {
 	if w.uneval {
 		cost += 2 * costMember * len(v)
 	}
-	if !w.charge(cost) || p.unique && !(w.weigh(v, nested) && w.weigh(v, nested)) {
+	if !w.charge(cost) {
 		return false
+	}
+	if p.unique {
+		before := w.left
+		if !w.weigh(v, nested) || !w.charge(before-w.left) { // twice
+			return false
+		}
 	}
 	if len(p.prefix) == 0 && p.items == nil && p.each == nil && p.unevaluated == nil {
 		return true
