@@ -6,8 +6,8 @@ package capability
 import "github.com/mooring-rpc/mooring/fault"
 
 // Attenuate returns the grant of a live capability that permits what m asks for, within parent: a
-// copy of parent with its id, and with m's rights (0: all, without LaterRights if m names methods), methods, expiry, first visible cursor,
-// message, label and actor. It is not an owner's, and ends with its epoch: passing it on is a
+// copy of parent with its id, and with m's rights (0: all, without LaterRights if m names methods),
+// methods, expiry, first visible cursor, message, label and actor. It is not an owner's, and ends with its epoch: passing it on is a
 // share. It does not check whether parent is alive; see Check. Errors as for Mint.
 func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
 	m.ID, m.Hash, m.Seal, m.MaxRedemptions = parent.ID, parent.Hash, parent.Seal, parent.MaxRedemptions

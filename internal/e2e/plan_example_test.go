@@ -83,6 +83,10 @@ func TestPlanExample(t *testing.T) {
 		t.Errorf("the last step is %s, %v", page.Entries[2].Payload, err)
 	}
 
+	if out := newHome(t).do("session", "show", "@"+filepath.Join(dir, "plan.ref")); !strings.Contains(out, `"title": "launch"`) || strings.Count(out, `"state": "done"`) != len(steps) {
+		t.Errorf("session show prints\n%s", out)
+	}
+
 	for _, args := range [][]string{{}, {"work"}, {"new", "srv/owner.ref", "x.ref"}, {"work", "no-such.ref", "ann"}} {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)
 		cmd.Dir, cmd.Env = dir, environment("")

@@ -30,6 +30,17 @@ type writing struct {
 	ops  []string
 }
 
+// line adds an op of a batch to lines, and its id to the writer's.
+func (w *writing) line(lines *bytes.Buffer, batch int, op map[string]any) {
+	op["op_id"], op["batch"] = ulid.Make().String(), fmt.Sprint(batch)
+	w.ops = append(w.ops, op["op_id"].(string))
+	text, err := json.Marshal(op)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lines.Write(append(text, '\n'))
+}
+
 // round appends what one round consists of: 125 ops of every kind.
 func (w *writing) round(round int) {
 	w.t.Helper()
@@ -43,15 +54,8 @@ func (w *writing) round(round int) {
 			}
 			value["id"] = id
 		}
-		line["op_id"] = ulid.Make().String()
-		line["batch"] = fmt.Sprint(n / 5)
+		w.line(&lines, n/5, line)
 		n++
-		w.ops = append(w.ops, line["op_id"].(string))
-		text, err := json.Marshal(line)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		lines.Write(append(text, '\n'))
 	}
 	for i := range 25 {
 		id := fmt.Sprintf("%s_%d_%d", w.name, round, i)
@@ -295,15 +299,7 @@ func TestNewOpsWaitForTheUpgrade(t *testing.T) {
 func (w *writing) newOps(round, n int) {
 	w.t.Helper()
 	var lines bytes.Buffer
-	add := func(i int, line map[string]any) {
-		line["op_id"], line["batch"] = ulid.Make().String(), fmt.Sprint(i)
-		w.ops = append(w.ops, line["op_id"].(string))
-		text, err := json.Marshal(line)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		lines.Write(append(text, '\n'))
-	}
+	add := func(i int, line map[string]any) { w.line(&lines, i, line) }
 	for i := range n {
 		todo, scratch := fmt.Sprintf("todo/%s_%d_%d", w.name, round, i), fmt.Sprintf("scratch/%s/%d", w.name, i)
 		add(i, map[string]any{"method": "put", "key": todo, "payload": map[string]any{"state": "open", "n": i}, "expect": 0})

@@ -247,7 +247,7 @@ func (v *view) firstStored(s *sessionView, prefix string, free func(key string) 
 			return "", f.more || !f.done, nil
 		}
 		piece := min(max(freePiece, looked), MaxListKeys)
-		rows, err := v.loadBounded(&ReadSet{FreeKeys: &FreeKeys{Session: s.row.ID, After: f.after, Below: prefixEnd(prefix), Now: v.now, Limit: piece, Passed: MaxPassedClaims}})
+		rows, err := v.loadBounded(&ReadSet{FreeKeys: &FreeKeys{Session: s.row.ID, After: f.after, Below: PrefixEnd(prefix), Now: v.now, Limit: piece, Passed: MaxPassedClaims}})
 		if err != nil {
 			return "", false, err
 		}
@@ -258,9 +258,6 @@ func (v *view) firstStored(s *sessionView, prefix string, free func(key string) 
 		f.done, f.more = len(rows.FreeKeys) < piece, rows.MoreFreeKeys
 	}
 }
-
-// prefixEnd returns the first text above all that begin with a prefix, which ends with "/".
-func prefixEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
 
 // MarshalClaim and UnmarshalClaim are the form in which a store keeps a claim, without Until.
 func MarshalClaim(c *Claim) string { return string(encode((*claimRow)(c))) }

@@ -149,6 +149,16 @@ func isOwn(key string) bool {
 // schemaKey returns the key of the schema of a key's kind.
 func schemaKey(key string) string { return schemaKind + "/" + KindOf(key) }
 
+// PrefixEnd returns the first text above all keys that begin with a prefix, which is ASCII. Above those
+// with "", which are all, is a text that no key reaches.
+func PrefixEnd(prefix string) string {
+	if prefix == "" {
+		return "\U0010FFFF"
+	}
+	last := len(prefix) - 1
+	return prefix[:last] + string(rune(prefix[last]+1))
+}
+
 // KindOf returns the kind of a key, of any spelling: the text before its first slash.
 func KindOf(key string) string {
 	kind, _, _ := strings.Cut(key, "/")

@@ -136,8 +136,10 @@ func EventRanges(g *capability.Grant) []EventRange {
 	return events
 }
 
-func oneKey(kind, key string) KeyRange       { return KeyRange{kind, key, key + " "} }
-func keysBelow(kind, prefix string) KeyRange { return KeyRange{kind, prefix + "/", prefix + "0"} }
+func oneKey(kind, key string) KeyRange { return KeyRange{kind, key, key + " "} }
+func keysBelow(kind, prefix string) KeyRange {
+	return KeyRange{kind, prefix + "/", PrefixEnd(prefix + "/")}
+}
 
 // HashKey is a database's key for masking the hashes that a ref of some keys is shown.
 //

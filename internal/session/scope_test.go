@@ -200,3 +200,15 @@ func TestRightsOfARefForOneMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestPrefixEnd(t *testing.T) {
+	t.Parallel()
+	for prefix, key := range map[string]string{"part/m/": "part/m/\U0010FFFD", "": "\U0010FFFD", "a": "a\U0010FFFD", "z~": "z~~~~"} {
+		if !(key < session.PrefixEnd(prefix)) {
+			t.Errorf("%q is not below %q", key, session.PrefixEnd(prefix))
+		}
+	}
+	if session.PrefixEnd("part/m/") > "part/m0" {
+		t.Errorf("above part/m/ is %q", session.PrefixEnd("part/m/"))
+	}
+}

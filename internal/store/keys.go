@@ -130,7 +130,7 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 		if refused != nil {
 			return refused
 		}
-		scan := &keyScan{run: run, session: id, order: q.Order, piece: q.MaxEntries() + 1, ranges: session.CoveredRanges(g, cmp.Or(q.From, q.Prefix), cmp.Or(q.Below, prefixEnd(q.Prefix)))}
+		scan := &keyScan{run: run, session: id, order: q.Order, piece: q.MaxEntries() + 1, ranges: session.CoveredRanges(g, cmp.Or(q.From, q.Prefix), cmp.Or(q.Below, session.PrefixEnd(q.Prefix)))}
 		if err := scan.begin(ctx, after); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (k *keyScan) kinds(ctx context.Context) (kinds []string, err error) {
 // their places.
 func (k *keyScan) kindSource(ctx context.Context, kind string, ranges []session.KeyRange, after session.KeyPosition) (*keySource, error) {
 	source := &keySource{kind: kind, after: after}
-	if slices.ContainsFunc(ranges, func(r session.KeyRange) bool { return r.From <= kind+"/" && r.Below >= prefixEnd(kind+"/") }) {
+	if slices.ContainsFunc(ranges, func(r session.KeyRange) bool { return r.From <= kind+"/" && r.Below >= session.PrefixEnd(kind+"/") }) {
 		return source, nil
 	}
 	var rows []*session.Entry

@@ -259,7 +259,7 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 	t.queueBounded(w, readEntries, pairRows(w.Entries), entry)
 	ranges := pairRows(w.Prefixes)
 	for i, r := range ranges {
-		ranges[i] = append(r, prefixEnd(*r[1].(*string)))
+		ranges[i] = append(r, session.PrefixEnd(*r[1].(*string)))
 	}
 	t.queueBounded(w, readRanges, ranges, entry)
 

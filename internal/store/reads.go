@@ -171,7 +171,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			return chunks.Turn(t)
 		})
 		for after, more := "", true; more; {
-			entries, others, err := entryPage(ctx, run, id, after, maxKey, statePageBytes, statePageBytes/entryOverhead)
+			entries, others, err := entryPage(ctx, run, id, after, session.PrefixEnd(""), statePageBytes, statePageBytes/entryOverhead)
 			if err != nil {
 				return err
 			}

@@ -241,16 +241,3 @@ func turnValues(t *session.Turn) []any {
 	_, tail := splitRef(t.Ref)
 	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, tail}
 }
-
-// maxKey is above all keys.
-const maxKey = "\U0010FFFF"
-
-// prefixEnd returns the first key that no longer begins with prefix. prefix must not end in the
-// highest byte; keys are UTF-8, so none does.
-func prefixEnd(prefix string) string {
-	if prefix == "" {
-		return maxKey
-	}
-	last := len(prefix) - 1
-	return prefix[:last] + string(rune(prefix[last]+1))
-}

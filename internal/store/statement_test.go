@@ -92,15 +92,3 @@ func TestInsertColumns(t *testing.T) {
 		}
 	}
 }
-
-func TestAbove(t *testing.T) {
-	t.Parallel()
-	for prefix, key := range map[string]string{"part/m/": "part/m/\U0010FFFD", "": "\U0010FFFD", "a": "a\U0010FFFD", "z~": "z~~~~"} {
-		if !(key < prefixEnd(prefix)) {
-			t.Errorf("%q is not below %q", key, prefixEnd(prefix))
-		}
-	}
-	if prefixEnd("part/m/") > "part/m0" {
-		t.Errorf("above part/m/ is %q", prefixEnd("part/m/"))
-	}
-}
