@@ -20,15 +20,15 @@ var (
 
 	// listByPut reads entries of kind {2} without values, after a place in the session's order.
 	listByPut = statement("", `
-		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND e.kind = {2} AND (e.ord, e.ord_index, e.key) > ({3}, {4}, {5})
+		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND {kind} = {2} AND (e.ord, e.ord_index, e.key) > ({3}, {4}, {5})
 		ORDER BY e.ord, e.ord_index, e.key LIMIT {6}`)
 
 	// listKinds reads the kinds of a session's keys: each is looked up after the one before.
 	listKinds = statement("", `
 		WITH RECURSIVE line(kind) AS (
-			SELECT (SELECT e.kind FROM entries e WHERE e.session = {1} ORDER BY e.kind LIMIT 1)
+			SELECT (SELECT {kind} FROM entries e WHERE e.session = {1} ORDER BY {kind} LIMIT 1)
 			UNION ALL
-			SELECT (SELECT e.kind FROM entries e WHERE e.session = {1} AND e.kind > line.kind ORDER BY e.kind LIMIT 1) FROM line WHERE line.kind IS NOT NULL)
+			SELECT (SELECT {kind} FROM entries e WHERE e.session = {1} AND {kind} > line.kind ORDER BY {kind} LIMIT 1) FROM line WHERE line.kind IS NOT NULL)
 		SELECT line.kind FROM line WHERE line.kind IS NOT NULL LIMIT {2}`)
 
 	// readEntryFacts reads what a page shows of entries besides their values.

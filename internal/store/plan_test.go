@@ -387,7 +387,7 @@ func TestKeyPlans(t *testing.T) {
 			want string
 		}{
 			"key":   {listByKey, "((session = $1) AND (key >= $2) AND (key < $3))"},
-			"put":   {listByPut, "((session = $1) AND (kind = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
+			"put":   {listByPut, "((session = $1) AND (split_part(key, '/'::text, 1) = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
 			"kinds": {listKinds, "Index Only Scan using entries_put"},
 		} {
 			plan, err := explain(t, conn, name+"_"+strings.Fields(known)[0], c.s.Postgres.One)

@@ -11,6 +11,7 @@
 //	{1} {2}    single values
 //	{lock}     FOR UPDATE, where there are row locks
 //	{holds X Y} whether the bytes X contain the text Y
+//	{kind}     the kind of the key of the entry e
 //	{by X}     makes SQLite use the index X, where it would scan a session's other rows
 
 package store
@@ -242,11 +243,11 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect has the expansions of the marks that are not lists.
-type dialect struct{ lock, contains, indexedBy string }
+type dialect struct{ lock, contains, kind, indexedBy string }
 
 var (
-	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
-	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", indexedBy: "INDEXED BY "}
+	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0", kind: "split_part(e.key, '/', 1)"}
+	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", kind: "e.kind", indexedBy: "INDEXED BY "}
 )
 
 // expander returns a function that expands marks; list expands the marks of the list, which takes
@@ -262,6 +263,8 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 		case "holds":
 			x, y, _ := strings.Cut(args, " ")
 			return fmt.Sprintf(d.contains, x, y)
+		case "kind":
+			return d.kind
 		case "by":
 			if d.indexedBy == "" {
 				return ""
