@@ -90,7 +90,7 @@ func (w *writer) do(ops ...planOp) []client.Outcome {
 // steadily sends n batches, each when the one before is answered, in the
 // background. The function it gives waits for the last and gives their tickets.
 func (w *writer) steadily(n int, ops func(i int) []planOp) func() []client.Ticket {
-	ctx, done := bounded(w.t), make(chan struct{})
+	done := make(chan struct{})
 	var tickets []client.Ticket
 	var failed error
 	go func() {
@@ -98,6 +98,7 @@ func (w *writer) steadily(n int, ops func(i int) []planOp) func() []client.Ticke
 		for i := range n {
 			p := plan{Batches: []planBatch{batch(w.ref, ops(i)...)}}
 			w.batches = append(w.batches, p.Batches...)
+			ctx := bounded(w.t) // for each: how long all take depends on the cuts
 			t, err := p.commit(ctx, w.c)
 			if err == nil {
 				_, err = t[0].Wait(ctx)
