@@ -20,7 +20,7 @@ const (
 	Revoke
 	Create
 	List
-	_
+	Break  // release claims of others
 	Schema // put and remove schemas of values
 )
 
@@ -31,12 +31,12 @@ const (
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List
-	LaterRights   = Schema
+	LaterRights   = Break | Schema
 	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
-// rightNames are in the order of the bits; "" is none.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "", "schema"}
+// rightNames are in the order of the bits.
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema"}
 
 // RightNames returns the names of all rights.
 func RightNames() []string { return (OwnerRights | SpaceRights).Names() }
@@ -74,7 +74,7 @@ next:
 	for _, name := range names {
 		name = strings.TrimSpace(name)
 		for i, n := range rightNames {
-			if n == name && n != "" {
+			if n == name {
 				set |= 1 << i
 				continue next
 			}

@@ -343,7 +343,8 @@ func (b *Batch) claim(lease time.Duration, worker string) *Promise {
 	return p
 }
 
-// Release ends a claim of this outbox: claim is as in WithClaim. The key is free at once.
+// Release ends a claim of this outbox: claim is as in WithClaim. The key is free at once. Under a ref with
+// the right break it also ends a claim of another outbox: claim is the cursor that Entry.Claim shows.
 func (b *Batch) Release(key string, claim any) *Promise {
 	return b.add(session.MethodRelease, 2).textArg("key", key).Arg("claim", claimArg(claim))
 }

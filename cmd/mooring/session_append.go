@@ -92,7 +92,8 @@ A line has a method, its arguments, and optional fields:
   KIND or KIND/ID[/ID…] of your own (todo/1, plan) with any JSON value, patch, add and claim;
   schema/KIND with a JSON Schema, by which later values of KIND must be valid
   expect: the cursor of the key's last change, 0 for none; else the op is a conflict
-  claim: the "claim" in the result of the op that claimed the key, while it is claimed
+  claim: the "claim" in the result of the op that claimed the key, while it is claimed;
+  release ends another's claim too, under a ref with the right break
 
   as                 a label by which later lines refer to this op
   refs               {"ARGUMENT":{"op":"LABEL or op id","path":"cursor"}}: the argument

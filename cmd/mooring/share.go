@@ -59,7 +59,7 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, schema; of a space create, list, share, revoke; with commas (required)")
+	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, break, schema; of a space create, list, share, revoke; with commas (required)")
 	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "name of its user in events and audit: a path below REF's actor")

@@ -6,12 +6,14 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -139,6 +141,56 @@ func TestAWorkerIsKilled(t *testing.T) {
 		}
 		if verified, err := other.Verify(bounded(t), nil); err != nil || len(verified.Findings)+len(verified.Differences) > 0 {
 			t.Errorf("verified: %+v, %v", verified, err)
+		}
+	})
+}
+
+// TestAClaimIsBroken: who holds the right ends another's claim, from Go and from the shell, and the log says who.
+func TestAClaimIsBroken(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) {
+		srv := startServer(t, serverConfig{URL: db.url(t)})
+		ref := makeSession(t, srv, put("todo/1", 1), put("todo/2", 2))
+		owner, worker := view(t, openClient(t), ref), view(t, openClient(t), ref)
+		shared := func(rights capability.Rights) string {
+			b := owner.Batch()
+			made, _ := b.Share(client.ShareOptions{Rights: rights, Actor: "owner/" + strings.ReplaceAll(rights.String(), ",", "-")})
+			if _, err := b.CommitWait(bounded(t)); err != nil {
+				t.Fatal(err)
+			}
+			return "@" + writeRef(t, made)
+		}
+		first, err := claimFirst(t, worker, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := claimFirst(t, worker, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := owner.Batch()
+		b.Release(first.Key, first.Claim)
+		if _, err := b.CommitWait(bounded(t)); err != nil {
+			t.Errorf("the owner: %v", err)
+		}
+		line := fmt.Sprintf(`{"method":"release","key":%q,"claim":%d}`, second.Key, second.Claim)
+		h := newHome(t)
+		h.refused(line, "conflict", []string{"the right break"}, "session", "append", shared(capability.Append), "-", "--wait")
+		h = newHome(t)
+		h.feed(line, "session", "append", shared(capability.Append|capability.Break), "-", "--wait")
+		late := worker.Batch()
+		late.Patch(second.Key, map[string]any{"by": "the late"}).WithClaim(second.Claim)
+		if _, err := late.CommitWait(bounded(t)); fault.CodeOf(err) != fault.Conflict {
+			t.Errorf("the late worker: %v", err)
+		}
+		var got []string
+		for _, e := range readLog(t, owner) {
+			if e.Method == session.MethodRelease {
+				got = append(got, fmt.Sprint(e.Key, " ", e.Actor, string(e.Payload)))
+			}
+		}
+		want := []string{fmt.Sprintf(`todo/1 owner{"claim":%d,"broken":true}`, first.Claim), fmt.Sprintf(`todo/2 owner/append-break{"claim":%d,"broken":true}`, second.Claim)}
+		if !slices.Equal(got, want) {
+			t.Errorf("the log says %q, want %q", got, want)
 		}
 	})
 }

@@ -85,6 +85,44 @@ func TestState(t *testing.T) {
 	})
 }
 
+// TestBreak: a ref with the right ends another's claim, by its cursor; append does not do.
+func TestBreak(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		at := "/sessions/" + m.id
+		apply := func(ref string, in ledger.Intent) string {
+			b := newBox()
+			return string(r.ask("POST", at+"/batches", ref, b.json(b.batch(m.id, in))).text)
+		}
+		appender, breaker := r.share(m, obj{"rights": []string{"append"}}), r.share(m, obj{"rights": []string{"read", "break"}})
+		apply(appender, op("put", "key", "todo/1", "payload", 1))
+		apply(appender, op("claim", "key", "todo/1", "lease", 3_600_000))
+		claim := r.must(200, "GET", at+"/state?key=todo/1", breaker, nil)["claim"].(obj)["cursor"]
+		for _, c := range []struct {
+			ref  string
+			in   ledger.Intent
+			want string
+		}{
+			{appender, op("release", "key", "todo/1", "claim", claim), "under a ref with the right break"},
+			{breaker, op("release", "key", "todo/1"), `"bad_argument"`},
+			{breaker, op("release", "key", "todo/1", "claim", 1), `"conflict"`},
+			{breaker, op("put", "key", "todo/1", "payload", 2, "claim", claim), `"missing_right"`},
+			{breaker, op("release", "key", "todo/1", "claim", claim), `"applied"`},
+			{appender, op("put", "key", "todo/1", "payload", 2), `"applied"`},
+		} {
+			if got := apply(c.ref, c.in); !strings.Contains(got, c.want) {
+				t.Errorf("%s %v: %s", c.in.Method, c.in.Args, got)
+			}
+		}
+		log := r.ask("GET", at+"/events?after=0", breaker, nil)
+		if want := fmt.Sprintf(`{"claim":%v,"broken":true}`, claim); !strings.Contains(string(log.text), want) {
+			t.Errorf("the log does not have %s: %s", want, log.text)
+		}
+	})
+}
+
 // TestSchemas: a ref that may puts one, values are valid by it or rejected, and its key says since when.
 func TestSchemas(t *testing.T) {
 	t.Parallel()

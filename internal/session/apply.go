@@ -64,7 +64,7 @@ func (a *applier) Cursor() uint64 {
 }
 
 // refAlive reports whether the submission's ref is alive in the session.
-func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", false) == nil }
+func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", 0) == nil }
 
 // Savepoint returns a savepoint for RollbackTo.
 func (a *applier) Savepoint() any { return a.v.savepoint() }
@@ -86,7 +86,7 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {
 		return a.authorizeSpace()
 	}
-	if err := a.authorizeRef(m, op.Method, abortsTurn(op)); err != nil {
+	if err := a.authorizeRef(m, op.Method, otherRight(op)); err != nil {
 		return err
 	}
 	a.authorized = true
@@ -111,8 +111,9 @@ func (a *applier) authorizeSpace() *fault.Error {
 	return nil
 }
 
-// authorizeRef authorizes by the submission's own ref.
-func (a *applier) authorizeRef(m method, name string, aborts bool) *fault.Error {
+// authorizeRef authorizes by the submission's own ref: by the right that the method needs, or by
+// another one, if that is not 0.
+func (a *applier) authorizeRef(m method, name string, other capability.Rights) *fault.Error {
 	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return fault.UnknownRef.With("this session was made by another outbox: restore its own ref")
@@ -125,8 +126,10 @@ func (a *applier) authorizeRef(m method, name string, aborts bool) *fault.Error 
 		g = nil // of another session, or named by its creator and not held
 	}
 	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, m.need, name)
-	if err != nil && aborts {
-		acting, err = capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, capability.Revoke, "")
+	if err != nil && other != 0 {
+		if by, no := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, other, ""); no == nil {
+			acting, err = by, nil
+		}
 	}
 	switch {
 	case err != nil:
@@ -147,6 +150,18 @@ func ActingRef(row *Row, ref, space, stream string) (id string, ok bool) {
 		return "", false
 	}
 	return ref, true
+}
+
+// otherRight returns a right that permits an op in place of its method's, 0 for none: for the methods
+// whose apply tells what it permits.
+func otherRight(op *ledger.Intent) capability.Rights {
+	switch {
+	case abortsTurn(op):
+		return capability.Revoke
+	case op.Method == MethodRelease:
+		return capability.Break
+	}
+	return 0
 }
 
 // abortsTurn reports whether op is a finalize with status aborted, which the revoke right permits

@@ -3,7 +3,8 @@ package session
 // claim and release: who works on a key. A claim belongs to a stream, and to a worker of it if it
 // names one, until its lease is over by the database's clock. Its cursor is the fencing token: while
 // a key is claimed, only ops of the owner's stream that name this cursor change it, so a worker that
-// was slow, and whose claim has ended meanwhile, changes nothing.
+// was slow, and whose claim has ended meanwhile, changes nothing. Others who name it can only end it,
+// under a ref with the right break.
 //
 // A claim is part of its key's entry: it ends with it (remove, purge, delete), and a new value keeps
 // it. A claim whose lease is over counts as none. An event says so, written by the next op that
@@ -58,7 +59,8 @@ func claimOf(e *Event, p *claimPayload) *Claim {
 
 // endPayload is the payload of release and lapse events.
 type endPayload struct {
-	Claim uint64 `json:"claim"`
+	Claim  uint64 `json:"claim"`
+	Broken bool   `json:"broken,omitempty"` // released by another stream than its owner's, under a ref with the right break
 }
 
 // claimResult is the result of claim: it names no key if none was free.
@@ -106,7 +108,7 @@ func (v *view) lapseClaim(s *sessionView, key string, slot *entryState) {
 	if v.now < c.Until {
 		return
 	}
-	v.emit(s, &Event{Method: MethodLapse, Key: key, Schema: 1, Payload: encode(endPayload{c.Cursor})})
+	v.emit(s, &Event{Method: MethodLapse, Key: key, Schema: 1, Payload: encode(endPayload{Claim: c.Cursor})})
 	v.setClaim(s, key, slot, nil)
 }
 
@@ -172,11 +174,21 @@ func (o *opRelease) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	slot, err := a.guarded(o.key, o.guard)
+	slot, err := a.v.entryMeta(a.s, o.key)
 	if err != nil {
 		return nil, err
 	}
-	a.emit(MethodRelease, o.key, 1, encode(endPayload{o.guard.claim.cursor}))
+	c := a.liveClaim(slot)
+	broken := c != nil && c.Cursor == o.claim.cursor && c.Outbox != a.outbox
+	switch {
+	case broken && !a.grant.Rights.Has(capability.Break):
+		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free, or break the claim under a ref with the right break", o.key, c.Cursor).Pos(c.Cursor)
+	case !broken:
+		if err := a.fenced(o.key, slot, o.claim); err != nil {
+			return nil, err
+		}
+	}
+	a.emit(MethodRelease, o.key, 1, encode(endPayload{o.claim.cursor, broken}))
 	a.v.setClaim(a.s, o.key, slot, nil)
 	return a.changed(), nil
 }

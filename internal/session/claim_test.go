@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -288,6 +289,88 @@ func TestWhatEndsClaims(t *testing.T) {
 	o.apply(op("delete"))
 	o.w.store.Now += lease
 	mustEqual(t, "of a deleted session", len(o.w.lapse(false, o.session).Sessions), 0)
+}
+
+// TestBreakIsARightOfItsOwn: append does not include it, an owner's ref does; keys limit it, methods do not. It
+// ends the claim that is named by its cursor, and no other, and the event says who did it.
+func TestBreakIsARightOfItsOwn(t *testing.T) {
+	t.Parallel()
+	o, other := todos(t, "todo/1", "todo/2")
+	w := o.w
+	id, hash := newRef(o.session) // as a server of the previous version made them
+	w.store.AddGrant(capability.Grant{ID: id, Target: o.session, Parent: o.ref, Hash: hash, Epoch: 1, Rights: capability.SessionRights})
+	breaking := func(at uint64) anOp { return op("release", "key", "todo/1", "claim", at) }
+	at := other.claimed(claim("todo/1", "worker", "w"))
+	for name, guest := range map[string]*writer{
+		"append":               o.under(o.share([]string{"read", "append", "share", "revoke", "schema"})),
+		"append, from before":  o.under(id),
+		"append with a method": o.under(o.share([]string{"append"}, "methods", []string{"release"})),
+	} {
+		if out := guest.refuse(ledger.Conflict, fault.Conflict, breaking(at)); out.Cursor != at || !strings.Contains(out.Message, "the right break") {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
+	for name, guest := range map[string]*writer{
+		"read":                 o.under(o.share([]string{"read", "share", "revoke"})),
+		"append of other ops":  o.under(o.share([]string{"append"}, "methods", []string{"put", "claim"})),
+		"append of other keys": o.under(o.share([]string{"append"}, "write_keys", []string{"todo/2"})),
+		"break of other keys":  o.under(o.share([]string{"append", "break"}, "write_keys", []string{"todo/2"})),
+		"break of one message": o.under(o.share([]string{"append", "break"}, "message", "m")),
+	} {
+		if out := guest.refuse(ledger.Denied, fault.MissingRight, breaking(at)); strings.Contains(out.Message, "needs break") {
+			t.Errorf("%s: %s, and append would do for a claim of one's own", name, out.Message)
+		}
+	}
+	for _, method := range []string{"release", "put"} { // a live capability for methods
+		live := o.under(o.ref)
+		sub := live.batch(false, breaking(at))
+		sub.Attenuated, _ = capability.Attenuate(w.store.Grant(o.ref), capability.MintRequest{Methods: []string{method}}, 1, w.store.Now)
+		answers, _ := w.commit(sub)
+		if out := answers[0].Outcomes[0]; out.Status != map[string]ledger.Status{"release": ledger.Conflict, "put": ledger.Denied}[method] {
+			t.Errorf("narrowed to %s: %+v", method, out)
+		}
+	}
+	alone := o.under(o.share([]string{"break"}, "write_keys", []string{"todo/"}))
+	for _, wrong := range []uint64{0, at - 1, at + 1} {
+		alone.conflicts(at, breaking(wrong))
+		o.conflicts(at, breaking(wrong))
+	}
+	alone.conflicts(0, op("release", "key", "todo/2", "claim", at))
+	for _, x := range append(edits("claim", at), claim("todo/2"), claimFirst("todo/")) {
+		alone.refuse(ledger.Denied, fault.MissingRight, x)
+		if x.method != "claim" {
+			o.conflicts(at, x) // whoever may break a claim does not change its key
+		}
+	}
+	for _, bad := range []anOp{op("release", "key", "todo/1"), op("release", "claim", at), op("release", "key", "todo/1", "claim", -1), op("release", "key", "todo/1", "claim", "1"),
+		op("release", "key", "message/m", "claim", at), op("release", "key", "todo/", "claim", at), op("release", "key", "todo/1", "claim", at, "worker", "w")} {
+		for _, guest := range []*writer{alone, o} {
+			if out := guest.try(bad)[0]; out.Status != ledger.Rejected && out.Status != ledger.Denied || out.Message == "" {
+				t.Errorf("%v: %+v", bad.args, out)
+			}
+		}
+	}
+	mustEqual(t, "the claim", o.entryOf("todo/1").Claim.Cursor, at)
+
+	for i, breaker := range []*writer{alone, o, o.under(o.share([]string{"append", "break"}, "methods", []string{"put"})), other.under(o.ref)} {
+		breaker.apply(breaking(at))
+		e := breaker.last()
+		mustEqual(t, "the event", e.Method+" "+string(e.Payload), fmt.Sprintf(`release {"claim":%d,"broken":true}`, at))
+		mustEqual(t, "who broke it", e.Ref+e.Outbox, breaker.ref+breaker.outbox)
+		mustEqual(t, "its claim", o.entryOf("todo/1").Claim == nil, true)
+		for _, x := range append(edits("claim", at), breaking(at)) {
+			other.conflicts(0, x) // the broken worker's
+		}
+		breaker.conflicts(0, breaking(at)) // which is over
+		at = other.claimed(claim("todo/1", "worker", fmt.Sprint(i)))
+	}
+	w.store.Now += lease
+	alone.conflicts(0, breaking(at)) // its lease is over
+
+	// A ref with append alone shares no more than it has.
+	guest := o.under(o.share([]string{"read", "append", "share"}))
+	more, _ := newRef(o.session)
+	guest.refuse(ledger.Rejected, fault.Widening, op("share", "ref", more, "hash", sha(more), "rights", []string{"break"}))
 }
 
 // What a ref may claim, and what it is shown of claims.

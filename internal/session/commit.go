@@ -182,7 +182,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		name, do = MethodBumpEpoch, &opBumpEpoch{}
 	}
 	before := a.v.savepoint()
-	err := a.authorizeRef(methods[name], name, false)
+	err := a.authorizeRef(methods[name], name, 0)
 	switch { // refusals here need no read of the database
 	case err != nil:
 	case name == MethodRevoke && capability.Target(d.Ref) == "":

@@ -226,16 +226,16 @@ func decodeClaim(r *argReader) op {
 	return o
 }
 
-// opRelease ends a claim.
+// opRelease ends a claim: its owner's own, or, with the right break, another's.
 type opRelease struct {
 	key   string
-	guard guard // with its claim
+	claim condition
 }
 
 func decodeRelease(r *argReader) op {
 	o := &opRelease{}
 	_, o.key = r.ownKey("key")
-	o.guard.claim.cursor, o.guard.claim.set = r.number("claim", required)
+	o.claim.cursor, o.claim.set = r.number("claim", required)
 	return o
 }
 

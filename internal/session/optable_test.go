@@ -84,7 +84,7 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("claim", "prefix", "todo", "lease", 5000), op("claim", "prefix", "", "lease", 5000), op("claim", "prefix", "part/m/", "lease", 5000), op("claim", "prefix", 7, "lease", 5000), op("claim", "prefix", "todo/", "lease", 5000, "worker", strings.Repeat("ä", 33)), op("claim", "prefix", "todo/", "lease", 5000, "claim", 1),
 		op("release", "key", "todo/1", "claim", 7), op("release", "key", "todo/1"), op("release", "claim", 7), op("release", "key", "part/m/p", "claim", 7), op("release", "key", "todo/1", "claim", -1),
 		op("put", "key", "message/m", "payload", obj, "claim", 7), op("remove", "key", "todo/1", "claim", "7"), op("patch", "key", "todo/1", "patch", obj, "claim", ref), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"claim"}),
-		op("share", "ref", ref, "hash", ref, "rights", []string{"append", "schema"}), op("share", "ref", ref, "hash", ref, "rights", []string{"schema"}, "write_keys", []string{"schema/todo"}), op("share", "ref", ref, "hash", ref, "rights", []string{"", "none"}),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"append", "schema"}), op("share", "ref", ref, "hash", ref, "rights", []string{"break"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"schema"}, "write_keys", []string{"schema/todo"}), op("share", "ref", ref, "hash", ref, "rights", []string{"", "none"}),
 		op("put", "key", "schema/todo", "payload", true), op("put", "key", "schema/todo", "payload", raw(`{"type":"null"}`), "expect", 0), op("remove", "key", "schema/todo", "expect", 1), op("purge", "key", "schema/todo"), op("add", "key", "schema/todo", "member", "a", "by", 1),
 	)
 	table := make([]tableOp, len(ops))

@@ -103,7 +103,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 26:
 		id, _ := newRef(o.session)
 		w.refs = append(w.refs, id)
-		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema"), {"append", "share"}}[small])
+		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema", "break"), {"append", "share"}}[small])
 	case kind < 27:
 		x = op("revoke", "ref", w.doomed())
 	case kind < 28:

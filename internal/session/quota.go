@@ -48,7 +48,7 @@ func (a *applier) checkQuota(bytes int64) *fault.Error {
 	if bytes > 0 && a.s.row.Life == Absent && a.sub.Space != "" && a.authorizeSpace() == nil {
 		return a.cfg.checkQuota(a.sub.Space)
 	}
-	if bytes == 0 || a.s.row.Life != Live || a.authorizeRef(method{}, "", false) != nil || a.grant.Rights&^capability.Read == 0 {
+	if bytes == 0 || a.s.row.Life != Live || a.authorizeRef(method{}, "", 0) != nil || a.grant.Rights&^capability.Read == 0 {
 		return nil
 	}
 	row, lim := &a.s.row, &a.cfg.Limits

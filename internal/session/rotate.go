@@ -48,7 +48,7 @@ func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *faul
 }
 
 func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
-	if err := a.authorizeRef(method{owner: true}, "", false); err != nil {
+	if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
 		return 0, err
 	}
 	a.outbox = "" // it belongs to no stream

@@ -273,6 +273,7 @@ func TestOpsWaitForTheirFeature(t *testing.T) {
 		"share of keys":   op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "read_keys", []string{"todo/"}),
 		"share for patch": op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"put", "patch"}),
 		"share a right":   op("share", "ref", id, "hash", sha(id), "rights", []string{"read", "schema"}),
+		"share another":   op("share", "ref", id, "hash", sha(id), "rights", []string{"break"}),
 	} {
 		seq := o.seq
 		sub := o.batch(false, op("put", "key", "message/before", "payload", raw(`{}`)), x)

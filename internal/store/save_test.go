@@ -44,6 +44,7 @@ func TestOldServersFindNoRights(t *testing.T) {
 		{capability.Grant{WriteKeys: []string{"todo/"}}, [3]int64{0, 0, 7}},
 		{capability.Grant{Rights: capability.LaterRights, Owner: true}, [3]int64{7, 0, 0}}, // every owner's ref has them
 		{capability.Grant{Rights: capability.Schema}, [3]int64{7 | 1<<7, 0, 0}},            // which says nothing to it
+		{capability.Grant{Rights: capability.Break}, [3]int64{7 | 1<<6, 0, 0}},
 	} {
 		c.g.ID, c.g.Target, c.g.Rights = "ses_A.s1", "ses_A", c.g.Rights|capability.Read|capability.Append|capability.Share
 		values, err := grantValues(&c.g)

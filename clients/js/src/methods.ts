@@ -82,8 +82,8 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list", "schema"];
-  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, schema`);
+  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema`);
 };
 const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];
 const methodNames: Check = (name, v, json) => {
@@ -238,7 +238,7 @@ export function checkOp(op: Intent): void {
 export const features: readonly string[] = ["keys"];
 
 /** Rights that servers of the version before do not know. */
-const laterRights: readonly string[] = ["schema"];
+const laterRights: readonly string[] = ["break", "schema"];
 
 /** The features that ops need. A reference in place of a key counts as needing none: the server decides it when its value is known. */
 export const featuresOf = (ops: readonly NamedOp[]): readonly string[] => (ops.some(needsKeys) ? features : []);
