@@ -295,6 +295,23 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # this one may be empty, since only so many keys are looked at for a page. cursor is the
   # session's. Every page is of a snapshot of its own: a key that is there all the time, and
   # is not removed and put again, comes once. It takes read.
+
+  search @14 (query :Text, after :Text, limit :UInt32)
+      -> (found :List(Found), next :Text, indexing :Bool, cursor :UInt64);
+  # The entries in whose values the words of query are, the last in the session's order first. A
+  # word is letters and digits; parts of identifiers, pairs of characters of scripts without spaces
+  # and emoji are found, too; words in double quotes are found one after the other. query has up to
+  # 1,000 bytes and 64 words. limit is 1 to 100 entries, 0 is 20. Where there is a next, the next
+  # page is after it; a page may be empty and have one, since only so much is compared for a page.
+  # indexing says that the session's index is not up to date yet, as where a large session is
+  # searched first: there may be others, and the next search goes on with it. It takes read.
+}
+
+struct Found {
+  # An entry that a search has found.
+  entry @0 :EntryInfo;          # without its payload
+  place @1 :Text;               # where: a JSON Pointer into the value, or key: in the key's ids
+  excerpt @2 :List(Text);       # of the text there: in turn what is beside a match, and a match
 }
 
 struct EntryInfo {

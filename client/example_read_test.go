@@ -410,6 +410,33 @@ func ExampleSession_Save() {
 
 // One value is read by its key, and the keys below a prefix are listed in the order in which they
 // were first put, with who changed each last.
+func ExampleSession_Search() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("note/1", map[string]string{"text": "The login fails on Safari"})
+	b.Put("note/2", map[string]string{"text": "checkLogin has no test"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for found, err := range s.Search(ctx, "login") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s %s %q\n", found.Key, found.Place, found.Excerpt)
+	}
+	page, err := s.SearchPage(ctx, `"login fails"`, "", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(page.Found), page.Next == "")
+	// Output:
+	// note/2 /text ["check" "Login" " has no test"]
+	// note/1 /text ["The " "login" " fails on Safari"]
+	// 1 true
+}
+
 func ExampleSession_List() {
 	ctx := context.Background()
 	_, s, stop := exampleSession(ctx)

@@ -155,13 +155,16 @@ func (p *EntryPage) read(cursor uint64, entries func() (wire.EntryInfo_List, err
 	}
 	t := textReader{}
 	for i := range list.Len() {
-		w := list.At(i)
-		e := EntryInfo{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Bytes: w.Bytes(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), At: timeOf(w.At()),
-			Claim: t.claim(w.HasClaim(), w.Claim)}
-		if w.HasPayload() {
-			e.Payload = []byte(t.get(w.Payload()))
-		}
-		p.Entries = append(p.Entries, e)
+		p.Entries = append(p.Entries, t.entryInfo(list.At(i)))
 	}
 	return t.err
+}
+
+func (t *textReader) entryInfo(w wire.EntryInfo) EntryInfo {
+	e := EntryInfo{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Bytes: w.Bytes(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), At: timeOf(w.At()),
+		Claim: t.claim(w.HasClaim(), w.Claim)}
+	if w.HasPayload() {
+		e.Payload = []byte(t.get(w.Payload()))
+	}
+	return e
 }

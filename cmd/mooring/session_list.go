@@ -20,7 +20,7 @@ import (
 
 // sessionLookCmds returns the commands that look at sessions and change nothing.
 func sessionLookCmds(h *homeFlags) []*cobra.Command {
-	return []*cobra.Command{sessionListCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h)}
+	return []*cobra.Command{sessionListCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h), sessionSearchCmd(h)}
 }
 
 func sessionListCmd(h *homeFlags) *cobra.Command {

@@ -46,6 +46,7 @@ func (d failing) requests() map[string]func() *reply {
 		"describeSession": ask("GET", at, m.owner.Text(), nil),
 		"statSession":     ask("GET", at+"/stat", m.owner.Text(), nil),
 		"state":           ask("GET", at+"/state?values=true", m.owner.Text(), nil),
+		"search":          ask("GET", at+"/search?q=n", m.owner.Text(), nil),
 		"events":          ask("GET", at+"/events?limit=3", m.owner.Text(), nil),
 		"snapshot":        ask("GET", at+"/snapshot", m.owner.Text(), nil),
 		"listRefs":        ask("GET", at+"/refs", m.owner.Text(), nil),

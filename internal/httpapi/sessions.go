@@ -22,6 +22,7 @@ var sessionRoutes = routeTable{
 	Path + "sessions/{id}":        {http.MethodGet: describeSession},
 	Path + "sessions/{id}/stat":   {http.MethodGet: statSession},
 	Path + "sessions/{id}/state":  {http.MethodGet: serveState},
+	Path + "sessions/{id}/search": {http.MethodGet: serveSearch},
 }
 
 // sessionJSON describes a session.

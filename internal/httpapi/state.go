@@ -1,4 +1,4 @@
-// State by key: one value, and pages of the keys below a prefix.
+// State by key: one value, pages of the keys below a prefix, and pages of what a search finds.
 
 package httpapi
 
@@ -89,6 +89,40 @@ func serveKey(q *request, key string) *fault.Error {
 		return fault.NotFound.With("%s has no value that the ref shows", key)
 	}
 	httpkit.WriteJSON(q.w, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
+	return nil
+}
+
+// serveSearch serves GET /sessions/{id}/search.
+func serveSearch(q *request) *fault.Error {
+	params, refused := q.query("q", "after", "limit")
+	if refused != nil {
+		return refused
+	}
+	limit, refused := parseUintParam("limit", params["limit"], session.DefaultFound)
+	if refused == nil && (limit < 1 || limit > session.MaxFound) {
+		refused = fault.BadArgument.With("limit is 1 to %d entries", session.MaxFound)
+	}
+	if refused != nil {
+		return refused
+	}
+	search := session.SearchQuery{Text: params["q"], After: params["after"], Limit: int(limit)}
+	if _, refused = search.Parse(); refused != nil {
+		return refused
+	}
+	live, refused := q.session(q.Context())
+	if refused != nil {
+		return refused
+	}
+	page, err := live.Search(q.Context(), search)
+	if err != nil {
+		return q.toFault(err)
+	}
+	found := make([][]byte, len(page.Found))
+	for i, e := range page.Found {
+		found[i] = fmt.Appendf(nil, `{"entry":%s,"place":%s,"excerpt":%s}`, newEntryInfoJSON(e.EntryInfo), httpkit.JSON(e.Place), httpkit.JSON(e.Excerpt))
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, fmt.Appendf(nil, `{"cursor":%d,"indexing":%t,"next":%s,"found":[%s]}`,
+		page.Row.Cursor, page.Indexing, httpkit.JSON(page.Next), bytes.Join(found, []byte{','})))
 	return nil
 }
 

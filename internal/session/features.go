@@ -16,17 +16,21 @@ import (
 // Features is a set of features.
 type Features uint32
 
-// FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch, add, claim
-// and release, and the arguments expect and claim.
-const FeatureKeys Features = 1 << iota
+// The features. FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch,
+// add, claim and release, and the arguments expect and claim. FeatureSearch is the index of words, from
+// which every server removes what is purged; no op and no event needs it.
+const (
+	FeatureKeys Features = 1 << iota
+	FeatureSearch
+)
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys
+const AllFeatures = FeatureKeys | FeatureSearch
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -130,14 +134,21 @@ func (c *Config) checkFeatures(op *ledger.Intent) *fault.Error {
 	if c.Features == nil {
 		return nil
 	}
-	missing := featuresOf(op)
+	need := featuresOf(op)
+	if need == 0 {
+		return nil
+	}
+	return CheckFeatures(need, c.Features())
+}
+
+// CheckFeatures returns the reason that something cannot be done yet: some replica does not know a
+// feature that it needs.
+func CheckFeatures(need, inUse Features) *fault.Error {
+	missing := need &^ inUse
 	if missing == 0 {
 		return nil
 	}
-	if missing &^= c.Features(); missing == 0 {
-		return nil
-	}
-	return fault.Unsupported.With("this needs %s, which is not in use here yet: some server of this database is of an earlier version, or was until the upgrade; it is kept and sent again (mooring admin upgrade finish, once all are replaced)", strings.Join(missing.Names(), ", "))
+	return fault.Unsupported.With("this needs %s, which is not in use here yet: some server of this database is of an earlier version, or was until the upgrade; what an outbox has is kept and sent again (mooring admin upgrade finish, once all are replaced)", strings.Join(missing.Names(), ", "))
 }
 
 // CheckReader returns the reason that a reader who understands some features must not be shown the

@@ -44,6 +44,10 @@ type Reader interface {
 	// ListKeys returns a page of the keys below a prefix that a ref shows, of about maxBytes or one
 	// entry. admit is as in ReadStat.
 	ListKeys(ctx context.Context, session string, q KeyQuery, maxBytes int, refs []string, admit Admit) (*Unscoped[*KeyPage], error)
+
+	// Search returns a page of the entries that a ref shows and a query finds. It first brings the
+	// session's index up to date, or as far as one search goes. admit is as in ReadStat, and called twice.
+	Search(ctx context.Context, session string, q SearchQuery, refs []string, admit Admit) (*Unscoped[*SearchPage], error)
 }
 
 // Admit returns the grant by which a session is shown, or why it is not. It is called with the rows

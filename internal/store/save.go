@@ -121,8 +121,16 @@ func (t *tx) splitEntries(c *session.Changes) (fresh, others []*session.Entry) {
 // purge removes payloads from existing events. A purge that touches no event, because they were
 // trimmed, still drops an entry.
 func (t *tx) purge(c *session.Changes) {
-	if slices.ContainsFunc(c.Events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) {
+	var keys [][]any
+	for _, e := range c.Events {
+		if e.Method == session.MethodPurge {
+			keys = append(keys, []any{e.Session, e.Key})
+		}
+	}
+	if keys != nil {
 		t.run.Erase()
+		t.queueList(lockIndexes, keys, nil)
+		t.queueList(dropWords, keys, nil)
 	}
 	t.releaseBytes(mapRows(c.Purge, func(p session.PurgedEvent) []any {
 		return []any{p.Session, int64(p.Cursor), int64(len(p.Payload))}
@@ -146,6 +154,7 @@ func (t *tx) dropState(ids []string) {
 	}
 	t.run.Erase()
 	t.queueList(dropState, textRows(ids), nil)
+	t.queueList(dropIndex, textRows(ids), nil)
 	t.queueList(dropTurns, textRows(ids), nil)
 	t.queueList(dropAllPayloads, textRows(ids), nil)
 	t.queueList(dropExternals, textRows(ids), nil)

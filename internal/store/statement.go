@@ -275,6 +275,13 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 	}
 }
 
+// dialects returns a statement that is written twice.
+func dialects(postgres, sqlite *Statement) *Statement {
+	s := *sqlite
+	s.Postgres = postgres.Postgres
+	return &s
+}
+
 // postgresStatement returns a statement that SQLite, with one writer at a time, does not need.
 func postgresStatement(columns, text string) *Statement {
 	s := statement(columns, text)

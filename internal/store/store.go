@@ -30,7 +30,7 @@
 // # Lock order
 //
 // In the process: a session's lock in sessionLocks, before a connection is taken. In the database:
-// rows of spaces in id order, rows of sessions in id order, then rows of streams and grants, and
+// rows of spaces in id order, rows of sessions in id order, then rows of streams, grants and search_sessions, and
 // the ends of audit chains last. AddUses locks rows of uses in the order of the refs, in a
 // transaction of its own.
 //
@@ -119,11 +119,12 @@ type Store struct {
 	existing     existingSessions
 	locks        sessionLocks
 	hashKeyCache atomic.Pointer[session.HashKey]
+	searches     chan struct{} // holds those that bring an index up to date
 }
 
 // New returns a Store on an open and migrated backend, which it then owns.
 func New(b Backend) *Store {
-	return &Store{backend: b}
+	return &Store{backend: b, searches: make(chan struct{}, searchesAtOnce)}
 }
 
 // Update runs fn once in one read-write transaction and commits if it returns nil; fn's error is

@@ -146,6 +146,7 @@ var (
 	// the audit, and the quotas of a space's refs are found through owner refs: both stay.
 	forgotten = []*Statement{
 		removal("events", "session", "cursor", ""),
+		removal("search_rows", "session", "key", ""),
 		removal("streams", "session", "outbox", ""),
 		removal("records", "session", "outbox, first_seq", ""),
 		removal("redemptions", "target", "tail, redemption", ""),

@@ -41,6 +41,7 @@ var (
 	SessionStat       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 11, Name: "Session.stat"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionGet        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 12, Name: "Session.get"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
 	SessionList       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 13, Name: "Session.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
+	SessionSearch     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
 
 	SpaceCreate    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SpaceList      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
@@ -59,4 +60,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

@@ -232,6 +232,16 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	w.must(m.stream, m.batch(put(3)))
 	k.untilCursor(t, 4)
 	k.consecutive(t, 3)
+	w.must(m.stream, m.batch(op("put", "key", "message/msg_9", "payload", map[string]string{"text": "Login fails"})))
+	found := fields(t, "search", w.give(sess, "search", "login", "", 1), "found next indexing cursor")
+	hit := fields(t, "what is found", found["found"].([]any)[0], "entry place excerpt")
+	entry = fields(t, "its entry", hit["entry"], entryFields)
+	same(t, "the search", []any{len(found["found"].([]any)), found["next"], found["indexing"], found["cursor"], hit["place"], hit["excerpt"], entry["key"], entry["payload"], entry["bytes"]},
+		[]any{1, "", false, 5.0, "/text", []any{"", "Login", " fails"}, "message/msg_9", "", 22.0})
+	for name, q := range map[string]object{"no words": {"query": "?"}, "a limit": {"query": "2", "limit": 101}, "a place": {"query": "2", "after": "~"}, "a length": {"query": strings.Repeat("2 ", 501)}} {
+		_, err = w.ask(sess, "search", q)
+		wantCode(t, name+" of a search", err, fault.BadArgument)
+	}
 }
 
 func webStreamMethods(t *testing.T, r *rig, w *webClient) {

@@ -76,6 +76,17 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 		byPut, err2 := live.ListKeys(ctx, session.KeyQuery{Values: true, Order: session.ByPut})
 		return []any{byKey, byPut}, errors.Join(err, err2)
 	},
+	"Search": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		var all []any
+		for _, text := range sightSearches {
+			page, err := live.Search(ctx, session.SearchQuery{Text: text})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, page)
+		}
+		return all, nil
+	},
 	"Refs": nil, "List": nil, // neither shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
@@ -107,6 +118,13 @@ var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) an
 	"list": func(w *webClient, sess *capnweb.Stub, _ uint64) any {
 		return []any{w.give(sess, "list", object{"values": true}), w.give(sess, "list", object{"order": "put", "values": true})}
 	},
+	"search": func(w *webClient, sess *capnweb.Stub, _ uint64) any {
+		var all []any
+		for _, text := range sightSearches {
+			all = append(all, w.give(sess, "search", text))
+		}
+		return all
+	},
 	"audit": nil, "refs": nil, // neither shows what is in a session
 	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
 }
@@ -132,6 +150,8 @@ func (k *webListener) heard() []any {
 }
 
 var sightKeys = []string{"session", "message/a", "message/b", "part/a/given", "part/a/grown", "part/a/new", "part/a/purged", "part/b/other"}
+
+var sightSearches = []string{`"NEW part"`, "old", "other", "usage", "b"}
 
 func TestEveryReaderIsLimited(t *testing.T) {
 	t.Parallel()

@@ -53,6 +53,7 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionStat:       inBackground((*sess).stat),
 	methods.SessionGet:        inBackground((*sess).get),
 	methods.SessionList:       inBackground((*sess).list),
+	methods.SessionSearch:     inBackground((*sess).search),
 	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 

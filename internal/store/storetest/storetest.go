@@ -114,6 +114,8 @@ var sharedTests = []test{
 	{"LongPrefixes", testLongPrefixes},
 	{"KeysMeanwhile", testKeysMeanwhile},
 	{"KeyRefusals", testKeyRefusals},
+	{"Search", testSearch},
+	{"LargeSearch", testLargeSearch},
 	{"ListSessions", testListSessions},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
