@@ -323,7 +323,8 @@ func (b *Batch) Add(key, member string, by int64) *Promise {
 // an outbox apart, in up to 64 bytes; "" is its only one. Claiming the same again renews the lease. A
 // claim of another is a conflict, with its cursor. The result has the "claim", the cursor that the
 // worker's ops name (WithClaim), and the "key". The claim ends with Release, Remove or the lease: what
-// the worker sends later is a conflict, and changes nothing.
+// the worker sends later is a conflict, and changes nothing. Where too many keys are claimed under the ref,
+// the op waits in the outbox.
 func (b *Batch) Claim(key string, lease time.Duration, worker string) *Promise {
 	return b.claim(lease, worker).textArg("key", key)
 }

@@ -37,7 +37,8 @@ const (
 	maxWorkerBytes = 64
 )
 
-// MaxPassedClaims bounds the claimed keys that the search for a free one passes over.
+// MaxPassedClaims bounds the keys that the search for a free one passes over: all that may be claimed at
+// once (MaxSessionClaims), and some that the ref does not show.
 const MaxPassedClaims = 10_000
 
 // claimPayload is the payload of a claim event.
@@ -114,6 +115,8 @@ func (v *view) lapseClaim(s *sessionView, key string, slot *entryState) {
 
 // setClaim sets the claim of a key that has a value, nil for none.
 func (v *view) setClaim(s *sessionView, key string, slot *entryState, c *Claim) {
+	v.countClaim(s, slot.entry.Claim, -1)
+	v.countClaim(s, c, 1)
 	next, e := *slot, *slot.entry
 	e.Claim = c
 	next.entry, next.claimChanged = &e, true
@@ -146,11 +149,15 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 	switch {
 	case slot.entry == nil:
 		return nil, fault.NotFound.With("%s has no value: put it before it is claimed", key)
-	case c == nil:
-		a.endLapsed(key)
-	case c.Outbox != a.outbox || c.Worker != o.worker:
+	case c != nil && (c.Outbox != a.outbox || c.Worker != o.worker):
 		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free", key, c.Cursor).Pos(c.Cursor)
-	default:
+	}
+	if err := a.checkClaimLimits(c); err != nil {
+		return nil, err
+	}
+	if c == nil {
+		a.endLapsed(key)
+	} else {
 		payload.Claim = c.Cursor
 	}
 	next := claimOf(a.emit(MethodClaim, key, 1, encode(payload)), &payload)
@@ -235,7 +242,7 @@ func (a *applier) firstFree(prefix string) (string, *fault.Error) {
 		}
 	}
 	if first == "" && more {
-		return "", fault.Overloaded.With("more than %d keys below %s are claimed: the op waits until some are free", MaxPassedClaims, prefix)
+		return "", fault.Overloaded.With("more than %d keys below %s are claimed, or not shown by the ref: the op waits until some are free", MaxPassedClaims, prefix)
 	}
 	return first, nil
 }
@@ -271,14 +278,14 @@ func (v *view) firstStored(s *sessionView, prefix string, free func(key string) 
 	}
 }
 
-// MarshalClaim and UnmarshalClaim are the form in which a store keeps a claim, without Until.
+// MarshalClaim and UnmarshalClaim are the form in which a store keeps a claim, without Until and Ref.
 func MarshalClaim(c *Claim) string { return string(encode((*claimRow)(c))) }
 
 // UnmarshalClaim parses the result of MarshalClaim.
-func UnmarshalClaim(text string, until int64) (*Claim, error) {
+func UnmarshalClaim(text string, until int64, ref string) (*Claim, error) {
 	c := &Claim{}
 	err := json.Unmarshal([]byte(text), (*claimRow)(c))
-	c.Until = until
+	c.Until, c.Ref = until, ref
 	return c, err
 }
 
@@ -289,7 +296,7 @@ type claimRow struct {
 	Until   int64  `json:"-"`
 	Outbox  string `json:"stream"`
 	Worker  string `json:"worker,omitempty"`
-	Ref     string `json:"ref"`
+	Ref     string `json:"-"`
 	Actor   string `json:"actor"`
 }
 

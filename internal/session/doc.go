@@ -16,7 +16,8 @@
 // transaction), readset.go (its reads), view.go, viewload.go and viewrefs.go (rows with the group's
 // changes over them), apply.go (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finalize.go and text.go (the effect of each method), order.go (the
-// state's order), turn.go (a turn's lifecycle), turncount.go (open turns), audit.go (audit rows and
+// state's order), turn.go (a turn's lifecycle), turncount.go (open turns),
+// claimcount.go (claims), audit.go (audit rows and
 // usage counts), changes.go (the rows to write). The others: rotate.go (replacing an owner's ref),
 // tree.go (trees of refs), lapse.go (expired leases), event.go (the hash chain), verify.go
 // (integrity of a log), fold.go (state from events), rows.go and reads.go (the rows in the store,

@@ -39,6 +39,13 @@ const (
 	MaxSessionTurns = 4096
 )
 
+// Bounds of the claims in force: MaxRefClaims of a ref that is not an owner's with its descendants, and
+// MaxSessionClaims of a session, which is below MaxPassedClaims: what is free is found (claimcount.go).
+const (
+	MaxRefClaims     = 1024
+	MaxSessionClaims = 8192
+)
+
 // MaxReadOnlyUnacked replaces UnackedOps for a stream that was created under a ref without a write
 // right.
 const MaxReadOnlyUnacked = 1000

@@ -162,6 +162,7 @@ type ReadSet struct {
 	TurnsOf         map[string][]string          // session → message ids whose turn is read, open or ended
 	LapsedClaims    []string                     // sessions whose entries with claims that lapsed by LapsedBy are read without payload, at most MaxLapses of all; a Load that does not lock
 	LapsedBy        int64                        // Unix ms
+	CountedClaims   string                       // the session whose claims that have not lapsed by LapsedBy are counted
 	FreeKeys        *FreeKeys                    // a search for keys that are not claimed
 	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
 	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
@@ -209,6 +210,7 @@ type Rows struct {
 	External      map[ExternalID]string        // → session
 	Trees         map[string]map[string]uint64 // ref id → session or space → living refs
 	FreeKeys      []*Entry                     // entries without payload, by key
+	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
 
 	// Bytes is the size of all payloads read, plus a little for each row. Above ReadSet.MaxBytes

@@ -101,6 +101,7 @@ type sessionView struct {
 	prefixes        []string // key prefixes whose entries are all in entries
 	openTurnsLoaded bool     // every open turn is in turns, except orphans
 	openCount       *turnCount
+	claims          claimCount
 	free            map[string]*freeKeys // by prefix; of the database, so it survives a rollback
 }
 
@@ -361,6 +362,7 @@ func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
 // same group, the stored entry is replaced and not removed.
 func (v *view) drop(s *sessionView, key string) {
 	old := s.entries[key]
+	v.countClaim(s, old.entry.Claim, -1)
 	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop, claimChanged: old.claimChanged || old.entry.Claim != nil})
 }
 

@@ -272,6 +272,16 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 			return err
 		})
 	}
+	if w.CountedClaims != "" {
+		out.ClaimCounts = map[string]int{}
+		t.run.Queue(countClaims, nil, []any{w.CountedClaims, w.LapsedBy}, func(row Scanner) error {
+			var ref string
+			var n int64
+			err := row.Scan(&ref, &n)
+			out.ClaimCounts[joinRef(w.CountedClaims, ref)] = int(n)
+			return err
+		})
+	}
 	if f := w.FreeKeys; f != nil {
 		t.run.Queue(readFreeKeys, nil, []any{f.Session, f.After, f.Below, f.Now, int64(f.Limit), int64(f.Passed)}, collect(&out.FreeKeys, scanMeta))
 	}

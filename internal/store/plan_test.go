@@ -31,7 +31,7 @@ var statements = map[string]*Statement{
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas,
 	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,
 	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "setOrds": setOrds, "readEntryMeta": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
-	"insertEntries": insertEntries, "lapsedClaims": lapsedClaims, "readLapsedClaims": readLapsedClaims, "readFreeKeys": readFreeKeys, "nthKey": nthKey, "saveClaims": saveClaims,
+	"insertEntries": insertEntries, "lapsedClaims": lapsedClaims, "readLapsedClaims": readLapsedClaims, "countClaims": countClaims, "readFreeKeys": readFreeKeys, "nthKey": nthKey, "saveClaims": saveClaims,
 	"dropEntries": dropEntries, "updateAppended": updateAppended, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen,
@@ -66,7 +66,7 @@ var statements = map[string]*Statement{
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listKinds": "entries_put", "readUnordered": "entries_unordered",
 	"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
+	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true}

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, e.claim, e.claim_until`
+	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref`
 
 	// entryMetaColumns are an entry's columns without its payload. A value that is stored in its
 	// event is as old as the event, whichever server wrote the row.
 	entryMetaColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
-		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index, e.claim, e.claim_until`
+		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref`
 
 	// entryValue selects an entry's value, which is in its own row or, mostly, in its event's row.
 	// It is a subquery and not a join: without statistics Postgres would scan the whole log for
@@ -111,6 +111,11 @@ var (
 		SELECT `+entryMetaColumns+` FROM {w} CROSS JOIN entries e {by entries_claimed}
 		WHERE e.session = w.a AND e.claim_until > 0 AND e.claim_until <= {1} LIMIT {2}`)
 
+	// countClaims counts the claims in force of a session by ref, from their index alone.
+	countClaims = statement("", `
+		SELECT e.claim_ref, COUNT(*) FROM entries e {by entries_claimed}
+		WHERE e.session = {1} AND e.claim_until > 0 AND e.claim_until > {2} GROUP BY e.claim_ref`)
+
 	// readFreeKeys looks at {6} keys between {2} and {3}, and reads the first {5} of them that are not
 	// claimed at {4}.
 	readFreeKeys = statement("", `
@@ -122,8 +127,8 @@ var (
 	nthKey = statement("", `
 		SELECT e.key FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT 1 OFFSET {4}`)
 
-	saveClaims = statement("ttti", `
-		UPDATE entries SET claim = w.c, claim_until = w.d FROM {w} WHERE entries.session = w.a AND entries.key = w.b`)
+	saveClaims = statement("tttit", `
+		UPDATE entries SET claim = w.c, claim_until = w.d, claim_ref = w.e FROM {w} WHERE entries.session = w.a AND entries.key = w.b`)
 
 	// saveTurns inserts or replaces turns. An orphan stays one.
 	saveTurns = statement("ttiiiitbit", `
@@ -160,10 +165,10 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 		cursor, schema, textLen, grown, since int64
 		ord, index                            int64
 		sum                                   []byte
-		claim                                 string
+		claim, ref                            string
 		until                                 int64
 	)
-	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index, &claim, &until}
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index, &claim, &until, &ref}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -172,7 +177,7 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	copy(e.Sum[:], sum)
 	if claim != "" {
 		var err error
-		if e.Claim, err = session.UnmarshalClaim(claim, until); err != nil {
+		if e.Claim, err = session.UnmarshalClaim(claim, until, joinRef(e.Session, ref)); err != nil {
 			return nil, err
 		}
 	}
@@ -182,9 +187,10 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 // claimValues returns the values of an entry's claim, or those of none.
 func claimValues(e *session.Entry) []any {
 	if e.Claim == nil {
-		return []any{e.Session, e.Key, "", int64(0)}
+		return []any{e.Session, e.Key, "", int64(0), ""}
 	}
-	return []any{e.Session, e.Key, session.MarshalClaim(e.Claim), e.Claim.Until}
+	_, tail := splitRef(e.Claim.Ref)
+	return []any{e.Session, e.Key, session.MarshalClaim(e.Claim), e.Claim.Until, tail}
 }
 
 // scanEntry scans an entry with its payload.

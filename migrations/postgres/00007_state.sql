@@ -11,10 +11,11 @@ ALTER TABLE entries ADD COLUMN put_ref text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_actor text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_at bigint NOT NULL DEFAULT 0;
 
--- Who works on a key (session.Claim, as JSON; '' is nobody), and until when.
+-- Who works on a key (session.Claim, as JSON; '' is nobody), until when, and under which ref (its tail).
 ALTER TABLE entries ADD COLUMN claim text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN claim_until bigint NOT NULL DEFAULT 0;
-CREATE INDEX entries_claimed ON entries (session, claim_until) WHERE claim_until > 0;
+ALTER TABLE entries ADD COLUMN claim_ref text COLLATE "C" NOT NULL DEFAULT '';
+CREATE INDEX entries_claimed ON entries (session, claim_until, claim_ref) WHERE claim_until > 0;
 
 -- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN read_keys text COLLATE "C" NOT NULL DEFAULT '';

@@ -2,7 +2,7 @@
 
 package node
 
-// Claims of others that are broken, over both wires.
+// Claims from outside: of others, that are broken, and how many there may be.
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -94,6 +95,51 @@ func TestBreaksOverBothWires(t *testing.T) {
 		want := []string{fmt.Sprintf(`release todo/1{"claim":%d,"broken":true}true`, at["todo/1"]), fmt.Sprintf(`release todo/2{"claim":%d,"broken":true}true`, at["todo/2"])}
 		if !slices.Equal(got, want) {
 			t.Errorf("the events are %q, want %q", got, want)
+		}
+	})
+}
+
+// Who may claim keys claims until there may be no more of that ref. The owner claims one all the same, as do
+// others; those under that ref wait, keep their seqs, and go on when a claim has ended.
+func TestAGuestsClaimsAreTheGuests(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		p := r.dial()
+		m := r.create(p)
+		parent, sibling := p.share(m, "rights", []string{"read", "append", "share"}), p.share(m, "rights", []string{"append"})
+		guest := parent.New(m.id)
+		pb, gb, sb := newBox(), newBox(), newBox()
+		ps, ss := p.open(p.restore(parent), pb), p.open(p.restore(sibling), sb)
+		p.must(ps, pb.batch(m.id, op("share", "ref", guest.ID, "hash", hashText(guest.Secret), "rights", []string{"append"})))
+		gs := p.open(p.restore(guest), gb)
+		p.must(m.stream, m.batch(op("put", "key", "free/1", "payload", 1), op("put", "key", "free/2", "payload", 1), op("put", "key", "free/3", "payload", 1)))
+		var puts, claims []ledger.Intent
+		for i := range session.MaxRefClaims {
+			key := fmt.Sprintf("todo/%04d", i)
+			puts, claims = append(puts, op("put", "key", key, "payload", 1)), append(claims, op("claim", "key", key, "lease", 3_600_000))
+		}
+		for _, ops := range [][]ledger.Intent{puts, claims} {
+			for piece := range slices.Chunk(ops, 512) {
+				if ack := p.must(gs, gb.batch(m.id, piece...)); ack.applied != 512 {
+					t.Fatalf("%d applied", ack.applied)
+				}
+			}
+		}
+		more := op("claim", "key", "free/1", "lease", 3_600_000)
+		again := gb.batch(m.id, more)
+		wantRefusal(t, "one more", p.apply(gs, again), fault.Overloaded, 0)
+		wantRefusal(t, "under the ref above", p.apply(ps, pb.batch(m.id, op("claim", "prefix", "free/", "lease", 3_600_000))), fault.Overloaded, 0)
+		for _, ack := range []*reply{p.must(m.stream, m.batch(op("claim", "key", "free/2", "lease", 3_600_000))), p.must(ss, sb.batch(m.id, op("claim", "key", "free/3", "lease", 3_600_000)))} {
+			if ack.applied != 1 {
+				t.Fatalf("another's: %+v", ack.outcomes)
+			}
+		}
+		if ack := p.must(m.stream, m.batch(op("purge", "key", "todo/0007"))); ack.applied != 1 {
+			t.Fatalf("%+v", ack.outcomes)
+		}
+		if ack := p.must(gs, again); ack.applied != 1 {
+			t.Fatalf("what waited: %+v", ack.outcomes)
 		}
 	})
 }

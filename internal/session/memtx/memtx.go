@@ -154,7 +154,9 @@ func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Tur
 	defer s.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.entries[id])) {
 		e := s.entry(id, key, true)
-		e.Payload = session.FoldText(e.Payload, s.delta(id, key, e.Cursor))
+		if e.LastAppend != 0 {
+			e.Payload = session.FoldText(e.Payload, s.delta(id, key, e.Cursor))
+		}
 		entries = append(entries, e)
 	}
 	for _, m := range slices.Sorted(maps.Keys(s.turns[id])) {
@@ -525,6 +527,14 @@ func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 		for key, e := range s.entries[id] {
 			if e.Claim != nil && e.Claim.Until <= w.LapsedBy {
 				give(id, key, false)
+			}
+		}
+	}
+	if w.CountedClaims != "" {
+		out.ClaimCounts = map[string]int{}
+		for _, e := range s.entries[w.CountedClaims] {
+			if e.Claim != nil && e.Claim.Until > w.LapsedBy {
+				out.ClaimCounts[e.Claim.Ref]++
 			}
 		}
 	}

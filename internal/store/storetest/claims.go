@@ -96,9 +96,9 @@ func testFreeKeys(t *testing.T, fresh Fresh) {
 			e := entryOf(ev)
 			switch until {
 			case "claimed":
-				e.Claim = &session.Claim{Cursor: 1, Until: now + 1}
+				e.Claim = &session.Claim{Cursor: 1, Until: now + 1, Ref: id + []string{".a", ".b"}[i/4%2]}
 			case "lapsed":
-				e.Claim = &session.Claim{Cursor: 1, Until: now}
+				e.Claim = &session.Claim{Cursor: 1, Until: now, Ref: id + ".a"}
 			}
 			c.Events, c.Entries = append(c.Events, ev), append(c.Entries, e)
 			if e.Claim != nil {
@@ -138,6 +138,9 @@ func testFreeKeys(t *testing.T, fresh Fresh) {
 	}
 	rows := f.load(&session.ReadSet{Sessions: []string{id}})
 	same(f, "locked", len(rows.Sessions), 1)
+	counted := f.load(&session.ReadSet{CountedClaims: id, LapsedBy: now}).ClaimCounts
+	same(f, "counted", counted, map[string]int{id + ".a": 2, id + ".b": 2})
+	same(f, "of another", f.load(&session.ReadSet{CountedClaims: other, LapsedBy: now}).ClaimCounts, map[string]int{})
 	lapsed := f.load(&session.ReadSet{LapsedClaims: []string{id}, LapsedBy: now}).Entries[id]
 	same(f, "lapsed", sortedKeys(lapsed), []string{"todo/4"})
 }
