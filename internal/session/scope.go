@@ -93,6 +93,20 @@ func CoveredRanges(g *capability.Grant, from, below string) []KeyRange {
 	return ranges
 }
 
+// Messages returns the ids of the messages whose keys are in the range: from from on and below below;
+// ok reports whether there may be any.
+func (r KeyRange) Messages() (from, below string, ok bool) {
+	all := keysBelow("message", "message")
+	from, below = max(r.From, all.From), min(r.Below, all.Below)
+	if from >= below {
+		return "", "", false
+	}
+	if below == all.Below {
+		return from[len(all.From):], PrefixEnd(""), true
+	}
+	return from[len(all.From):], below[len(all.From):], true
+}
+
 // listRanges returns the ranges of a list of keys, each key in one of them.
 func listRanges(keys []string) (ranges []KeyRange) {
 	keys = slices.Sorted(slices.Values(keys)) // a prefix comes before what it covers
@@ -214,6 +228,17 @@ func SelectKeys(keys []string) (*Selection, *fault.Error) {
 		return nil, err
 	}
 	return &Selection{&capability.Grant{ReadKeys: keys}}, nil
+}
+
+// Ranges returns ranges of keys, in order, outside of which nothing is selected or covered by a ref.
+func (s *Selection) Ranges(g *capability.Grant) (ranges []KeyRange) {
+	if s == nil {
+		return CoveredRanges(g, "", PrefixEnd(""))
+	}
+	for _, r := range CoveredRanges(s.asked, "", PrefixEnd("")) {
+		ranges = append(ranges, CoveredRanges(g, r.From, r.Below)...)
+	}
+	return ranges
 }
 
 // Events returns the selected ones of events that a ref shows, as if the ref showed no others; their

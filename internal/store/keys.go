@@ -375,6 +375,9 @@ func (k *keyScan) next(ctx context.Context) (*session.Entry, error) {
 	}
 }
 
+// keyAfter returns the text that comes after a key and before all keys that do.
+func keyAfter(key string) string { return key + " " }
+
 // queue queues a read of the entries that follow in a source.
 func (k *keyScan) queue(s *keySource) {
 	n := k.piece
@@ -384,7 +387,7 @@ func (k *keyScan) queue(s *keySource) {
 	if k.order == session.ByKey {
 		from := s.keys.From
 		if s.after.Key >= from {
-			from = s.after.Key + " " // below every other key that begins so
+			from = keyAfter(s.after.Key)
 		}
 		statement, args = listByKey, []any{k.session, from, s.keys.Below, int64(n)}
 	}

@@ -115,7 +115,7 @@ func (s *Store) ordByTime(ctx context.Context, row *session.Row, rows []*session
 	for after, more := "", true; more; {
 		var page []*session.Entry
 		err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
-			page, more, err = entryPage(ctx, run, row.ID, after, session.PrefixEnd(""), orderPageBytes, orderPageBytes/entryOverhead)
+			page, more, err = entryPage(ctx, run, row.ID, keyAfter(after), session.PrefixEnd(""), orderPageBytes, orderPageBytes/entryOverhead)
 			return err
 		})
 		if err != nil {

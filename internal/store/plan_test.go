@@ -33,7 +33,7 @@ var statements = map[string]*Statement{
 	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "setOrds": setOrds, "readEntryMeta": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries, "lapsedClaims": lapsedClaims, "readLapsedClaims": readLapsedClaims, "countClaims": countClaims, "readFreeKeys": readFreeKeys, "nthKey": nthKey, "saveClaims": saveClaims,
 	"dropEntries": dropEntries, "updateAppended": updateAppended, "dropState": dropState,
-	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
+	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readTurnRange": readTurnRange, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen,
 	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readEventMeta": readEventMeta, "materializeValues": materializeValues, "dropEvents": dropEvents,
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetWords": forgotten[1], "forgetStreams": forgotten[2],

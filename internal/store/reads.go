@@ -144,10 +144,12 @@ func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
 const statePageBytes = 1 << 20
 
 // ReadState calls piece with the folded state in chunks, turns before entries, each of at most
-// about pieceBytes or one row, the last one marked; there is at least one. piece runs inside the
-// snapshot, so it must not wait for a peer without a time limit. Its error ends the read and is
-// returned unchanged.
-func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.Unscoped[*session.StateChunk]) error) error {
+// about pieceBytes or one row, the last one marked; there is at least one. If keys is not nil, only
+// the entries are read in the ranges that it returns, which are disjoint and in order, and the turns of
+// the messages in them. keys and piece run inside the snapshot, so they must not wait for a peer without
+// a time limit. An error of piece ends the read and is returned unchanged.
+func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, keys func(*session.Access) []session.KeyRange,
+	piece func(*session.Unscoped[*session.StateChunk]) error) error {
 	if err := s.ensureOrds(ctx, id); err != nil {
 		return err
 	}
@@ -163,25 +165,41 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			return own
 		}}
 		queueAccess(run, &access, id, refIDs)
-		run.Queue(readAllTurns, nil, []any{id}, func(row Scanner) error {
-			t, err := scanTurn(row)
-			if err != nil {
+		ranges := []session.KeyRange{{Below: session.PrefixEnd("")}}
+		if keys != nil {
+			if err := run.Flush(ctx); err != nil {
 				return err
 			}
-			return chunks.Turn(t)
-		})
-		for after, more := "", true; more; {
-			entries, others, err := entryPage(ctx, run, id, after, session.PrefixEnd(""), statePageBytes, statePageBytes/entryOverhead)
-			if err != nil {
-				return err
+			ranges = keys(&access)
+		}
+		for _, r := range ranges {
+			if from, below, some := r.Messages(); some {
+				run.Queue(readTurnRange, nil, []any{id, from, below}, func(row Scanner) error {
+					t, err := scanTurn(row)
+					if err != nil {
+						return err
+					}
+					return chunks.Turn(t)
+				})
 			}
-			for _, e := range entries {
-				if err := chunks.Entry(e); err != nil {
+		}
+		for _, r := range ranges {
+			for from, more := r.From, true; more; {
+				entries, others, err := entryPage(ctx, run, id, from, r.Below, statePageBytes, statePageBytes/entryOverhead)
+				if err != nil {
 					return err
 				}
-				after = e.Key
+				for _, e := range entries {
+					if err := chunks.Entry(e); err != nil {
+						return err
+					}
+					from = keyAfter(e.Key)
+				}
+				more = others
 			}
-			more = others
+		}
+		if err := run.Flush(ctx); err != nil {
+			return err
 		}
 		return chunks.Flush(true)
 	})
@@ -205,7 +223,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) (err error) {
 		queueAccess(run, &page.Access, id, refIDs)
-		page.Entries, page.More, err = entryPage(ctx, run, id, after, below, maxBytes, maxEntries)
+		page.Entries, page.More, err = entryPage(ctx, run, id, keyAfter(after), below, maxBytes, maxEntries)
 		if err != nil {
 			return err
 		}
@@ -227,12 +245,12 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	return session.NewUnscoped(page), nil
 }
 
-// entryPage flushes the queue, and returns the entries of the keys above after and below below, in
+// entryPage flushes the queue, and returns the entries of the keys from from on and below below, in
 // order: at most most entries and, except for the first, at most about maxBytes, with the texts of
 // their deltas. more reports that there are others.
-func entryPage(ctx context.Context, run Runner, id, after, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
+func entryPage(ctx context.Context, run Runner, id, from, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
 	size := 0
-	run.Queue(readRange, nil, []any{id, after, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
+	run.Queue(readRange, nil, []any{id, from, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
 		e, err := scanEntry(row)
 		if err != nil {
 			return err

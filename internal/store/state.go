@@ -46,8 +46,8 @@ var (
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
-	// readRange reads the keys between {2} and {3}.
-	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}", entryWeight, "{4}", "{5}")
+	// readRange reads the keys from {2} on and below {3}.
+	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key >= {2}`, "e.key", "{3}", entryWeight, "{4}", "{5}")
 
 	// saveEntries inserts or replaces entries. An existing entry keeps its Ord, except one that was
 	// removed before in the same group.
@@ -92,8 +92,9 @@ var (
 	readTurns = statement("tt", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
 
-	readAllTurns = statement("", `
-		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
+	// readTurnRange reads the turns of the messages from {2} on and below {3}.
+	readTurnRange = statement("", `
+		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} AND t.message >= {2} AND t.message < {3} ORDER BY t.message`)
 
 	// lapsedTurns reads only streaming turns, which are few at any time.
 	lapsedTurns = statement("", `

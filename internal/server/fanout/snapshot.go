@@ -36,9 +36,10 @@ type SnapshotsConfig struct {
 type SnapshotStore interface {
 	// ReadAccess returns a session's row and the grants of the refs that exist.
 	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
-	// ReadState calls piece with the folded state in pieces (piece runs inside the snapshot, so
-	// it must not wait without bound).
-	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.Unscoped[*session.StateChunk]) error) error
+	// ReadState calls piece with the folded state of the ranges of keys that keys returns, in pieces
+	// (both run inside the snapshot, so they must not wait without bound).
+	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, keys func(*session.Access) []session.KeyRange,
+		piece func(*session.Unscoped[*session.StateChunk]) error) error
 	// ReadLog returns events after a cursor.
 	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error)
 }
@@ -131,7 +132,7 @@ func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
 	h.window.onAck = func() { h.slots.acked(place) }
 	ctx, cancel := context.WithTimeoutCause(ctx, maxSnapshotStalls*h.cfg.StallTimeout, errStalled)
 	defer cancel()
-	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), func(p *session.Unscoped[*session.StateChunk]) error {
+	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), h.ranges, func(p *session.Unscoped[*session.StateChunk]) error {
 		if h.access.Row == nil {
 			if err := h.admit(p.Access(), at); err != nil {
 				return err
@@ -165,6 +166,15 @@ var (
 // pieceBytes is small enough that the rate of acks can be measured.
 func (h *snapshotSender) pieceBytes() int {
 	return max(min(h.window.window/4, partialAckBytes), MinWindow)
+}
+
+// ranges returns the keys to read; none if the ref is refused, which admit says.
+func (h *snapshotSender) ranges(access *session.Access) []session.KeyRange {
+	grant, refused := h.req.Check(access)
+	if refused != nil {
+		return nil
+	}
+	return h.req.Keys.Ranges(grant)
 }
 
 // admit checks the ref in the snapshot of the first piece.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -141,8 +142,63 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 // defective is a store that panics when the state is read.
 type defective struct{ Store }
 
-func (defective) ReadState(context.Context, string, []string, int, func(*session.Unscoped[*session.StateChunk]) error) error {
+func (defective) ReadState(context.Context, string, []string, int, func(*session.Access) []session.KeyRange, func(*session.Unscoped[*session.StateChunk]) error) error {
 	panic("a defect")
+}
+
+// rangeStore records which keys a snapshot reads.
+type rangeStore struct {
+	Store
+	read chan []session.KeyRange
+}
+
+func (s rangeStore) ReadState(ctx context.Context, id string, refs []string, bytes int, keys func(*session.Access) []session.KeyRange,
+	piece func(*session.Unscoped[*session.StateChunk]) error) error {
+	return s.Store.ReadState(ctx, id, refs, bytes, func(a *session.Access) []session.KeyRange {
+		ranges := keys(a)
+		s.read <- ranges
+		return ranges
+	}, piece)
+}
+
+// A snapshot reads the keys that are asked for and shown, not all that the session has.
+func TestASnapshotReadsItsKeysAlone(t *testing.T) {
+	t.Parallel()
+	st := rangeStore{sqliteStore(t), make(chan []session.KeyRange, 1)}
+	r := start(t, st, nil)
+	p := r.dial()
+	m := r.create(p)
+	parts := p.share(m, "rights", []string{"read"}, "read_keys", []string{"part/a/", "todo/1"})
+	for _, c := range []struct {
+		ref  capability.Ref
+		keys []string
+		want string
+	}{
+		{m.owner, nil, "'' to '\U0010ffff'"},
+		{m.owner, []string{"todo/"}, "'todo/' to 'todo0'"},
+		{parts, nil, "'part/a/' to 'part/a0', 'todo/1' to 'todo/1 '"},
+		{parts, []string{"todo/"}, "'todo/1' to 'todo/1 '"},
+		{parts, []string{"plan"}, ""},
+	} {
+		live, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(c.ref, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, refused := session.SelectKeys(c.keys)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		if _, err := live.Snapshot(within(t), fanout.Position{}, keys, func(*session.StateChunk) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range <-st.read {
+			got = append(got, fmt.Sprintf("'%s' to '%s'", r.From, r.Below))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("of %q under %s it reads %s, want %s", c.keys, c.ref.ID, text, c.want)
+		}
+	}
 }
 
 // A defect while a snapshot is sent ends that and nothing else, whichever way it is sent.

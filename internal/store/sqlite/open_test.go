@@ -251,7 +251,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err = s.ReadState(ctx, id, nil, 0, func(*session.Unscoped[*session.StateChunk]) error {
+		err = s.ReadState(ctx, id, nil, 0, nil, func(*session.Unscoped[*session.StateChunk]) error {
 			cancel()
 			return nil
 		})

@@ -99,7 +99,7 @@ func TestErasedAfterReader(t *testing.T) {
 	a := storetest.NewAgent(t, s)
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	purged, crashed := false, t.TempDir()
-	err := s.ReadState(context.Background(), a.Session, nil, 1<<20, func(p *session.Unscoped[*session.StateChunk]) error {
+	err := s.ReadState(context.Background(), a.Session, nil, 1<<20, nil, func(p *session.Unscoped[*session.StateChunk]) error {
 		if !purged {
 			purged = true
 			a.Do("purge", "key", "message/a")
@@ -146,7 +146,7 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 	})
 	read := func(begun chan<- struct{}, end <-chan struct{}) {
 		first := true
-		err := s.ReadState(context.Background(), id, nil, 1<<20, func(*session.Unscoped[*session.StateChunk]) error {
+		err := s.ReadState(context.Background(), id, nil, 1<<20, nil, func(*session.Unscoped[*session.StateChunk]) error {
 			if first {
 				first = false
 				close(begun)

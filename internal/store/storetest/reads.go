@@ -186,6 +186,44 @@ func testReadState(t *testing.T, fresh Fresh) {
 			"part/m/a": `{"id":"a","text":"base one twö","z":1}`, "part/m/b": `{"id":"b","text":"b"}`,
 			"message/m": `{"role":"x"}`, "part/d/x": `{"text":"old"}`, "session": `{"own":1}`})
 	}
+	// Of ranges it has what is in them alone: entries, and the turns of the messages.
+	for name, c := range map[string]struct {
+		ranges      []session.KeyRange
+		keys, turns []string
+	}{
+		"a key":          {[]session.KeyRange{{From: "session", Below: "session "}}, []string{"session"}, nil},
+		"a prefix":       {[]session.KeyRange{{From: "part/m/", Below: "part/m0"}}, []string{"part/m/a", "part/m/b"}, nil},
+		"two":            {[]session.KeyRange{{From: "message/m", Below: "message/m "}, {From: "part/d/", Below: "part/d0"}}, []string{"message/m", "part/d/x"}, []string{"m"}},
+		"many":           {[]session.KeyRange{{From: "", Below: "message/n"}}, []string{"message/m"}, []string{"d", "m"}},
+		"of one message": {[]session.KeyRange{{From: "message/d", Below: "message/d "}}, nil, []string{"d"}},
+		"none":           {nil, nil, nil},
+	} {
+		for _, bytes := range []int{1 << 20, 0} {
+			var keys, turns []string
+			last := 0
+			f.must("read ranges", f.Store.ReadState(f.ctx, id, []string{g.ID}, bytes, func(a *session.Access) []session.KeyRange {
+				if a.Row == nil || a.Row.Cursor != 8 || a.Grants[g.ID] == nil {
+					t.Errorf("%s: they are asked for with %+v", name, a)
+				}
+				return c.ranges
+			}, func(u *session.Unscoped[*session.StateChunk]) error {
+				p := u.Shown(everything)
+				for _, e := range p.Entries {
+					keys = append(keys, e.Key)
+				}
+				for _, turn := range p.Turns {
+					turns = append(turns, turn.Message)
+				}
+				if p.Last {
+					last++
+				}
+				return nil
+			}))
+			same(f, name+": keys", keys, c.keys)
+			same(f, name+": turns", turns, c.turns)
+			same(f, name+": last pieces", last, 1)
+		}
+	}
 	// By keys it is the same state, in whatever pieces.
 	for _, most := range []int{1, 2, 100} {
 		got, turns, after := map[string]string{}, []string{}, ""

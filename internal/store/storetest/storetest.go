@@ -202,7 +202,7 @@ func (f *fixture) ReadLog(ctx context.Context, id string, after uint64, maxBytes
 }
 
 func (f *fixture) ReadState(ctx context.Context, id string, refs []string, pieceBytes int, piece func(*session.StateChunk) error) error {
-	return f.Store.ReadState(ctx, id, refs, pieceBytes, func(p *session.Unscoped[*session.StateChunk]) error { return piece(p.Shown(everything)) })
+	return f.Store.ReadState(ctx, id, refs, pieceBytes, nil, func(p *session.Unscoped[*session.StateChunk]) error { return piece(p.Shown(everything)) })
 }
 
 func (f *fixture) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refs []string) (*session.StateRange, error) {
