@@ -14,6 +14,7 @@ import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
+import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
 import { type Cut, type Description, type Events, follow, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
@@ -494,6 +495,26 @@ export class Session {
    */
   listPage(options: KeyPageOptions = {}): Promise<EntryPage> {
     return readKeyPage(options, (ask) => this.#client.call(this.#now(), ask, options));
+  }
+
+  /**
+   * The entries in whose values all words of a query are, the last in the session's order first, any number of them, page by
+   * page. Words are letters and digits in any case; those of identifiers (user_name, userName) are found one by one as well, as
+   * are characters of scripts without spaces, and emoji; words in double quotes are found one after the other. Searched are
+   * titles, messages, parts and the values of your own kinds, as far as the ref shows them, text that streams included. If the
+   * session's index is not made yet, search waits for it. bad_argument for a query without a word or of more than 1,000 bytes or
+   * 64 words; incompatible if the server is too old, unsupported while servers of an earlier version run beside it.
+   */
+  search(query: string, options: Waiting = {}): AsyncGenerator<Found, void, void> {
+    return readAllFound(query, options, (ask) => this.#client.call(this.#now(), ask, options));
+  }
+
+  /**
+   * A page of search. It may be empty and have a next, since the server compares a limited number of bytes for it. Where
+   * indexing is set, the next search goes on with the index.
+   */
+  searchPage(query: string, options: SearchPageOptions = {}): Promise<FoundPage> {
+    return readFoundPage(query, options, (ask) => this.#client.call(this.#now(), ask, options));
   }
 
   /**

@@ -13,6 +13,7 @@ export { type Committed, type NewBatch, type Op, type OutboxOptions, type Outbox
 export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./reconcile.js";
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
+export type { Found, FoundPage, SearchPageOptions } from "./search.js";
 export type { Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";

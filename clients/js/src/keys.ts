@@ -55,7 +55,7 @@ export interface KeyPageOptions extends KeyOptions {
 const getKeys = 64, listKeys = 1000;
 
 /** call makes one call on the session's live object, with the client's retries. */
-type Caller = (ask: (live: StubPromise) => Promise<Struct>) => Promise<Struct>;
+export type Caller = (ask: (live: StubPromise) => Promise<Struct>) => Promise<Struct>;
 
 /** Reads the entries of keys, in as many calls as that takes; the cursor is the first one's. */
 export async function readKeys(keys: readonly string[], call: Caller): Promise<EntryPage> {
@@ -86,10 +86,14 @@ export async function* readAllKeys(options: KeyOptions, call: Caller): AsyncGene
 }
 
 function readPage(answer: Struct): EntryPage {
-  const entries = ((answer["entries"] ?? []) as Struct[]).map((e) => ({
-    key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord: [num(e["ord"]), num(e["ordIndex"])] as const,
-    bytes: num(e["bytes"]), ref: str(e["ref"]), actor: str(e["actor"]), at: num(e["at"]),
-  }));
+  const entries = ((answer["entries"] ?? []) as Struct[]).map(readEntryInfo);
   dispose(answer);
   return { entries, cursor: num(answer["cursor"]), next: "" };
+}
+
+export function readEntryInfo(e: Struct): EntryInfo {
+  return {
+    key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord: [num(e["ord"]), num(e["ordIndex"])],
+    bytes: num(e["bytes"]), ref: str(e["ref"]), actor: str(e["actor"]), at: num(e["at"]),
+  };
 }

@@ -8,6 +8,7 @@ import * as net from "node:net";
 import * as os from "node:os";
 import * as path from "node:path";
 import type { TestContext } from "node:test";
+import { WebSocket, WebSocketServer } from "ws";
 import { Ref, type SessionEvent, type Session } from "../src/index.js";
 import { mooring } from "./paths.js";
 
@@ -140,7 +141,7 @@ export class Proxy {
 
   /** A ref as it is reached through the proxy. */
   ref(ref: Ref): Ref {
-    return Ref.parse(ref.text.replace(/^mooring:\/\/[^/]*/, `mooring://127.0.0.1:${this.port}`));
+    return refAt(ref, this);
   }
 
   #admit(near: net.Socket): void {
@@ -232,6 +233,47 @@ export class Proxy {
     return new Promise((resolve) => { this.#onCut = resolve; });
   }
 }
+
+/** What leads to a server by WebSocket, and changes messages. */
+export class Rewriting {
+  toServer = (message: string): string => message;
+  toClient = (message: string): string => message;
+  /** What clients have sent. */
+  readonly sent: string[] = [];
+  readonly #server = new WebSocketServer({ port: 0, host: "127.0.0.1" });
+
+  static async start<T extends Rewriting>(this: new () => T, t: TestContext, to: TestServer): Promise<T> {
+    const r = new this();
+    r.#server.on("connection", (near: WebSocket) => {
+      const far = new WebSocket(`ws://127.0.0.1:${to.port}/rpc`), early: string[] = [];
+      near.on("message", (m) => {
+        const text = r.toServer(String(m));
+        r.sent.push(text);
+        if (far.readyState === WebSocket.OPEN) far.send(text);
+        else early.push(text);
+      });
+      far.on("open", () => { for (const m of early) far.send(m); });
+      far.on("message", (m) => near.send(r.toClient(String(m))));
+      near.on("close", () => far.terminate());
+      far.on("close", () => near.terminate());
+      far.on("error", () => near.terminate());
+    });
+    await once(r.#server, "listening");
+    t.after(() => {
+      for (const s of r.#server.clients) s.terminate();
+      r.#server.close();
+    });
+    return r;
+  }
+
+  /** A ref as it is reached this way. */
+  ref(ref: Ref): Ref {
+    return refAt(ref, this.#server.address() as net.AddressInfo);
+  }
+}
+
+/** A ref as it is reached at another port of this machine. */
+const refAt = (ref: Ref, { port }: { port: number }): Ref => Ref.parse(ref.text.replace(/^mooring:\/\/[^/]*/, `mooring://127.0.0.1:${port}`));
 
 /** The whole log of a session, and that it is whole: cursors 1, 2, 3 … without gaps. */
 export async function logOf(session: Session): Promise<SessionEvent[]> {

@@ -1,12 +1,9 @@
 // State of any kind against a real server: values of one's own kinds, several writers of one, and servers that do not have it in use.
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import type { AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
-import { WebSocket, WebSocketServer } from "ws";
-import { type Client, jsonText, open, type OpenOptions, Ref, type SessionEvent, type Value } from "../src/index.js";
-import { folder, logOf, TestServer } from "./rig.js";
+import { type Client, jsonText, open, type OpenOptions, type SessionEvent, type Value } from "../src/index.js";
+import { folder, logOf, Rewriting, TestServer } from "./rig.js";
 
 async function client(t: TestContext, options: Partial<OpenOptions> = {}): Promise<Client> {
   const c = await open({ home: await folder(t, "home"), reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } }, ...options });
@@ -15,42 +12,10 @@ async function client(t: TestContext, options: Partial<OpenOptions> = {}): Promi
 }
 
 /** What leads to a server, and hides names from its answers to hello. */
-class Hiding {
+class Hiding extends Rewriting {
   /** The names that are hidden. */
   names: string[] = [];
-  /** What clients have sent. */
-  readonly sent: string[] = [];
-  readonly #server = new WebSocketServer({ port: 0, host: "127.0.0.1" });
-
-  static async start(t: TestContext, to: TestServer): Promise<Hiding> {
-    const h = new Hiding();
-    h.#server.on("connection", (near: WebSocket) => {
-      const far = new WebSocket(`ws://127.0.0.1:${to.port}/rpc`), early: string[] = [];
-      near.on("message", (m) => {
-        h.sent.push(String(m));
-        if (far.readyState === WebSocket.OPEN) far.send(String(m));
-        else early.push(String(m));
-      });
-      far.on("open", () => { for (const m of early) far.send(m); });
-      far.on("message", (m) => {
-        const text = String(m);
-        near.send(text.includes('"features"') ? h.names.reduce((s, name) => s.replace(`"${name}"`, '"hidden"'), text) : text);
-      });
-      near.on("close", () => far.terminate());
-      far.on("close", () => near.terminate());
-      far.on("error", () => near.terminate());
-    });
-    await once(h.#server, "listening");
-    t.after(() => {
-      for (const s of h.#server.clients) s.terminate();
-      h.#server.close();
-    });
-    return h;
-  }
-
-  ref(ref: Ref): Ref {
-    return Ref.parse(ref.text.replace(/^mooring:\/\/[^/]*/, `mooring://127.0.0.1:${(this.#server.address() as AddressInfo).port}`));
-  }
+  override toClient = (m: string): string => (m.includes('"features"') ? this.names.reduce((s, name) => s.replace(`"${name}"`, '"hidden"'), m) : m);
 
   /** How many messages had a text. */
   count(text: string): number {
