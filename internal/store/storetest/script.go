@@ -6,8 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
@@ -174,6 +177,19 @@ func (s *script) step() {
 	if len(group) > 0 {
 		s.commit(group...)
 	}
+	if s.oneIn(4) {
+		s.search()
+	}
+}
+
+// search compares what searches find in a session with a look at every value.
+func (s *script) search() {
+	id := pick(s, s.authors).session
+	if row, _ := s.model.State(id); len(row) == 0 {
+		return
+	}
+	name := pick(s, slices.Sorted(maps.Keys(limitedRefs)))
+	s.checkSearch(id, map[string]*capability.Grant{"of all": everything, name: limitedRefs[name]}, pick(s, []string{"t1", "é2", "aé", "end", "1", "c"}), `"end aé"`)
 }
 
 // rotation puts a new ref in the place of a session's owner's, if that lives.
