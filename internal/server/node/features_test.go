@@ -137,12 +137,22 @@ func TestFeaturesComeIntoUseWhenEveryServerKnowsThem(t *testing.T) {
 	if names := p.helloFeatures(); slices.Contains(names, "keys") || !slices.Contains(names, "resume") || !slices.Contains(names, "understands") {
 		t.Errorf("hello names %v", names)
 	}
+	search := func() error {
+		_, _, err := call(t, m.sess, methods.SessionSearch.Method, methods.SessionSearch.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
+			return wire.Session_search_Params(s).SetQuery("words")
+		})
+		return err
+	}
+	wantCode(t, "a search, whose index the older server would leave what is purged in", search(), fault.Unsupported)
 	if err := st.ForgetReplica(t.Context(), "of the version before"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilInUse(session.AllFeatures)
 	p.must(m.stream, own)
-	if names := p.helloFeatures(); !slices.Contains(names, "keys") {
+	if err := search(); err != nil {
+		t.Errorf("a search: %v", err)
+	}
+	if names := p.helloFeatures(); !slices.Contains(names, "keys") || !slices.Contains(names, "search") {
 		t.Errorf("hello names %v", names)
 	}
 	r.stop()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -84,5 +85,14 @@ func TestPurgedLeavesTheIndex(t *testing.T) {
 	a.Do("delete")
 	if found := stands(t, dir, string(salt)); found != nil {
 		t.Errorf("the salt of a deleted session stands in %v", found)
+	}
+	for more := true; more; {
+		if more, err = s.Forget(t.Context(), a.Session, -time.Hour, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rows int
+	if err := db.QueryRow("SELECT count(*) FROM search_rows").Scan(&rows); err != nil || rows > 0 {
+		t.Errorf("of a forgotten session's index %d rows are left, %v", rows, err)
 	}
 }
