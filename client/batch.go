@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/internal/oprights"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -611,16 +612,7 @@ func (b *Batch) prepare(ctx context.Context) error {
 // rightsNeeded returns the rights that the ops need.
 func (b *Batch) rightsNeeded() (want capability.Rights) {
 	for i := range b.batch.Ops {
-		switch b.batch.Ops[i].Method {
-		case session.MethodShare:
-			want |= capability.Share
-		case session.MethodRevoke, session.MethodBumpEpoch:
-			want |= capability.Revoke
-		case session.MethodPurge, session.MethodDelete:
-			want |= capability.SessionRights // only an owner's ref may
-		default:
-			want |= capability.Append
-		}
+		want |= oprights.Of(b.batch.Ops[i].Method, b.batch.Ops[i].Args)
 	}
 	return want
 }

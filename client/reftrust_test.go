@@ -169,6 +169,54 @@ func TestARefThatNoServerKnowsYetShadowsNone(t *testing.T) {
 	applied(t, b)
 }
 
+// TestTheRefForALaterRightIsUsed: a schema is put, and another's claim is ended, under the ref that may.
+func TestTheRefForALaterRightIsUsed(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "owner"))
+	b := s.Batch()
+	schema, _ := b.Share(client.ShareOptions{Rights: capability.Schema, Actor: "owner/schema"})
+	breaks, _ := b.Share(client.ShareOptions{Rights: capability.Break, Actor: "owner/break"})
+	appends, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Append, Actor: "owner/append"})
+	b.Put("todo/1", 1)
+	b.Claim("todo/1", time.Hour, "")
+	applied(t, b)
+	c := r.open(t, "a")
+	for _, ref := range []capability.Ref{schema, breaks, appends} {
+		if _, err := c.Redeem(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, err := c.SessionByID(t.Context(), s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := mine.Get(t.Context(), "todo/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, op := range map[string]func(*client.Batch){
+		"owner/schema put schema/todo": func(b *client.Batch) { b.Put("schema/todo", object{}) },
+		"owner/break release todo/1":   func(b *client.Batch) { b.Release("todo/1", page.Entries[0].Claim.Cursor) },
+		"owner/append put todo/2":      func(b *client.Batch) { b.Put("todo/2", 2) },
+		"owner/append release todo/own": func(b *client.Batch) {
+			b.Put("todo/own", 2)
+			b.Release("todo/own", b.Claim("todo/own", time.Hour, "").Field("claim"))
+		},
+	} {
+		b := mine.Batch()
+		op(b)
+		applied(t, b)
+		log, err := s.Events(t.Context(), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := log.Events[len(log.Events)-1]; e.Actor+" "+e.Method+" "+e.Key != want {
+			t.Errorf("the event is %s's, %s %s, want %q", e.Actor, e.Method, e.Key, want)
+		}
+	}
+}
+
 // TestTheRefWithTheRightIsUsed: of several to one session, whichever was redeemed last.
 func TestTheRefWithTheRightIsUsed(t *testing.T) {
 	t.Parallel()

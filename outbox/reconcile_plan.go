@@ -79,7 +79,7 @@ type Reconciled struct {
 
 // ReconcileOptions are the options of Reconcile.
 type ReconcileOptions struct {
-	// WithExpectations also sends ops with an expected cursor or a text offset. They were meant
+	// WithExpectations also sends ops with an expected cursor, of the session or a key, a claim of a key, or a text offset. They were meant
 	// for the session as it was.
 	WithExpectations bool
 	// DryRun reports what would be done, and changes nothing.

@@ -174,6 +174,8 @@ func TestPlansAreTheTables(t *testing.T) {
 	offset := p.add(true, intent.Op{Method: "put"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
 	needs := p.add(false, intent.Op{Method: "put", Deps: []string{e[1]}}, intent.Op{Method: "put", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "put", Args: refTo(a[0], "none")}, keyed("begin", "message/i"))
 	keys := p.add(false, keyed("put", "todo/1", ledger.Arg{Name: "expect", JSON: []byte("0")}), keyed("patch", "todo/1", ledger.Arg{Name: "patch", JSON: []byte(`{"n":1}`)}))
+	claimed := p.add(false, intent.Op{Method: "claim", Args: []ledger.Arg{{Name: "key", JSON: []byte(`"todo/1"`)}, {Name: "lease", JSON: []byte("60000")}}})
+	p.add(false, keyed("patch", "todo/1", ledger.Arg{Name: "claim", Ref: &ledger.Ref{Op: claimed[0], Path: "claim"}}), keyed("release", "todo/1", ledger.Arg{Name: "claim", JSON: []byte("7")}))
 	p.add(false, keyed("add", "todo/1", ledger.Arg{Name: "expect", Ref: &ledger.Ref{Op: keys[1], Path: "cursor"}}), intent.Op{Method: "put", Deps: []string{keys[0]}})
 	log := func() *sessionLog { return &sessionLog{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
 	var plans []tablePlan

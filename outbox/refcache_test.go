@@ -199,6 +199,16 @@ func TestWhichRefIsUsed(t *testing.T) {
 			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all, Restricted: true}}}, capability.Append, 0},
 		"to read, the one confirmed last": {
 			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read, Restricted: true}}}, capability.Read, 1},
+		"to break a claim, one that may": {
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: capability.Break}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all}}}, capability.Break, 0},
+		"to release one, else one that may append": {
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read}}}, capability.Break, 0},
+		"to append and to break, one that appends": {
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: capability.Break}}}, capability.Append | capability.Break, 0},
+		"to append and to break, one that does both": {
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all | capability.Break}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all}}}, capability.Append | capability.Break, 0},
+		"to put a schema, one that may": {
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: capability.Schema}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all}}}, capability.Schema, 0},
 		"one that lives": {
 			[]RefMeta{{}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all, Dead: fault.Revoked}}}, capability.Append, 0},
 		"the owner's, of what was made here": {

@@ -28,7 +28,7 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 			"              in order, in the same batches; refs that it makes are the same ones\n" +
 			"  waits       it was not answered yet, and is sent after those\n" +
 			"  held_back   it is not sent, for the reason shown: it expects the session as it was (a cursor,\n" +
-			"              a key's last change, the length of a text), which --with-expectations overrides, or needs an op that is not sent\n" +
+			"              a key's last change or claim, the length of a text), which --with-expectations overrides, or needs an op that is not sent\n" +
 			"  in_log      it was not answered, but is in the log\n" +
 			"  lost        its row is damaged, or no longer has its arguments\n\n" +
 			"Ops that were refused or changed nothing are not sent again. It asks on a terminal;\n" +
@@ -43,7 +43,7 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	yesFlag(cmd, &yes)
-	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "also send ops again that expect the session at a cursor, a key's value of a cursor, or a text of a length")
+	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "also send ops again that expect the session at a cursor, a key's value of a cursor or its claim, or a text of a length")
 	h.completeStreams(cmd)
 	return cmd
 }

@@ -51,7 +51,7 @@ export interface Reconciled {
 
 /** Options of reconciling. */
 export interface ReconcileOptions {
-  /** Also sends ops that expect a state of the session: its cursor, a key's, or an offset in a text. They were meant for the session as it was. */
+  /** Also sends ops that expect a state of the session: its cursor, a key's, a claim of a key, or an offset in a text. They were meant for the session as it was. */
   expecting?: boolean;
   /** Only returns the plan. */
   plan?: boolean;
@@ -106,6 +106,7 @@ function expects(op: OpRow): string {
   for (const { name } of op.args) {
     if (name === "offset") return "it expects a text of a length";
     if (name === "expect") return "it expects a key's value of a cursor";
+    if (name === "claim") return "it names the claim of a key";
   }
   return "";
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/oprights"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -129,14 +130,7 @@ func (b *Batch) OwnerRef() string {
 // RightsNeeded returns the rights that the batch's ops need in their session.
 func (b *Batch) RightsNeeded() (want capability.Rights) {
 	for i := range b.Ops {
-		switch b.Ops[i].Method {
-		case "share":
-			want |= capability.Share
-		case "revoke", "bumpEpoch":
-			want |= capability.Revoke
-		default:
-			want |= capability.Append
-		}
+		want |= oprights.Of(b.Ops[i].Method, b.Ops[i].Args)
 	}
 	return want
 }
@@ -158,6 +152,8 @@ func (o *Op) Expectation() string {
 			return "it expects a text of a length"
 		case "expect":
 			return "it expects a key's value of a cursor"
+		case "claim":
+			return "it names the claim of a key"
 		}
 	}
 	return ""

@@ -78,7 +78,8 @@ func (r *SavedRef) betterThan(other *SavedRef, want capability.Rights) bool {
 	) >= 0
 }
 
-// rightsFit ranks a ref by its right: absent, possible, partial or full.
+// rightsFit ranks a ref by its right: absent, possible, partial or full. Without the right break it is
+// possible, where append does for the rest: claims of one's own are released without.
 func (r *SavedRef) rightsFit(want capability.Rights) int {
 	switch {
 	case want == 0:
@@ -88,6 +89,9 @@ func (r *SavedRef) rightsFit(want capability.Rights) int {
 	case r.Rights == 0:
 		return 1
 	case !r.Rights.Has(want):
+		if want.Has(capability.Break) && r.Rights.Has(want&^capability.Break|capability.Append) {
+			return 1
+		}
 		return 0
 	case r.Restricted && want != capability.Read:
 		return 2
