@@ -315,7 +315,7 @@ func (t *tx) beginIndex(ctx context.Context, id string) error {
 
 // indexNext adds the next entries to an index that is made.
 func (t *tx) indexNext(ctx context.Context, of *index) error {
-	entries, more, err := entryPage(ctx, t.run, of.session, of.upto, session.PrefixEnd(""), indexBytes, indexEntries)
+	entries, more, err := entryPage(ctx, t.run, of.session, keyAfter(of.upto), session.PrefixEnd(""), indexBytes, indexEntries)
 	if err != nil {
 		return err
 	}
