@@ -388,6 +388,15 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	if out := r.ok("session", "ls", id, "--limit", "3", "--json"); strings.Count(out, "\n") != 3 || strings.Contains(out, "payload") {
 		t.Errorf("ls of three prints\n%s", out)
 	}
+	if out := r.ok("session", "search", id, "WORLD", "hello"); !regexp.MustCompile(`^part/msg_2/prt_1 +owner +Hello, world\n$`).MatchString(out) {
+		t.Errorf("search: %q", out)
+	}
+	if out := r.ok("session", "search", id, "Hello world", "--json"); !strings.Contains(out, `"place":"/text","excerpt":["","Hello, world",""]`) || strings.Contains(out, "payload") {
+		t.Errorf("search for words one after the other, as JSON: %q", out)
+	}
+	if none := r.runIn("", "session", "search", id, "world hello"); none.code != exitOK || none.out != "" || none.err != "nothing is found\n" {
+		t.Errorf("search for what is not there: %+v", none)
+	}
 	if none := r.runIn("", "session", "ls", id, "model/"); none.code != exitOK || none.out != "" || none.err != "there are no keys\n" {
 		t.Errorf("ls of nothing: %+v", none)
 	}

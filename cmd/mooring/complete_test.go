@@ -43,7 +43,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q completes to %q, want %q", args, got, want)
 		}
 	}
-	for _, args := range [][]string{{"session", "show"}, {"session", "stat"}, {"session", "get"}, {"session", "ls"}, {"session", "append"}, {"session", "delete"}, {"session", "abort-turns"}, {"share"}, {"link"}, {"redeem"}, {"revoke"}, {"refs", "forget"}, {"rotate"}, {"audit", "verify"}} {
+	for _, args := range [][]string{{"session", "show"}, {"session", "stat"}, {"session", "get"}, {"session", "ls"}, {"session", "search"}, {"session", "append"}, {"session", "delete"}, {"session", "abort-turns"}, {"share"}, {"link"}, {"redeem"}, {"revoke"}, {"refs", "forget"}, {"rotate"}, {"audit", "verify"}} {
 		check([]string{id, "ses_outside", space}, append(args, "")...)
 		check([]string{"ses_outside"}, append(args, "ses_o")...)
 	}

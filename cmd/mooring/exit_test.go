@@ -48,6 +48,7 @@ func TestExitCodes(t *testing.T) {
 	for _, args := range [][]string{
 		{"session", "purge", id, "Nonsense", "--yes"}, {"session", "get", id}, {"session", "get", id, "Nonsense"}, {"session", "get", id, "session", ""},
 		{"session", "ls", id, "message"}, {"session", "ls", id, "a b/"}, {"session", "ls", id, "message/", "part/"}, {"session", "ls", id, "--order", "size"}, {"session", "ls", id, "--limit", "-1"},
+		{"session", "search", id, "?"}, {"session", "search", id, "a", "--limit", "-1"}, {"session", "search", id, strings.Repeat("a", 1001)},
 		{"session", "purge", id, "", "--yes"}, {"outbox", "retry", "nonsense"}, {"outbox", "drop", op, "x"},
 		{"outbox", "drop", op[1:]}, {"outbox", "list", "--batch", "x"}, {"outbox", "list", "--state", "lost"},
 		{"revoke", id}, {"revoke", "external"}, {"share", id, "--rights", "read", "--seal", "x"}, {"share", id, "--rights", "write"},

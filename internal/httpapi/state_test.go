@@ -86,6 +86,55 @@ func TestState(t *testing.T) {
 }
 
 // TestBreak: a ref with the right ends another's claim, by its cursor; append does not do.
+// TestSearch: pages of what has the words, with what they stand in; a limited ref finds in its part, and
+// each wrong request has its error.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		r.must(200, "POST", "/sessions/"+m.id+"/batches", m.owner.Text(), m.box.json(m.box.batch(m.id,
+			op("put", "key", "session", "payload", obj{"title": "Login fails"}), op("put", "key", "part/m/1", "payload", obj{"text": "checkLogin <é>"}),
+			op("put", "key", "todo/1", "payload", []any{"x", obj{"a/b": "log in, login"}}), op("put", "key", "todo/login", "payload", nil))))
+		at := "/sessions/" + m.id + "/search"
+		var got []string
+		for next, more := "", true; more; {
+			page := r.must(200, "GET", at+"?limit=1&q=LOGIN"+next, m.owner.Text(), nil)
+			for _, f := range page["found"].([]any) {
+				entry := f.(obj)["entry"].(obj)
+				got = append(got, fmt.Sprintf("%s %s %q", entry["key"], f.(obj)["place"], f.(obj)["excerpt"]))
+				if entry["actor"] != "owner" || entry["payload"] != nil {
+					t.Errorf("%v", entry)
+				}
+			}
+			if page["indexing"] != false {
+				t.Errorf("%v", page)
+			}
+			next = "&after=" + url.QueryEscape(page["next"].(string))
+			more = page["next"] != ""
+		}
+		want := []string{`todo/login key ["" "login" ""]`, `todo/1 /1/a~1b ["log in, " "login" ""]`, `part/m/1 /text ["check" "Login" " <é>"]`, `session /title ["" "Login" " fails"]`}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if page := r.must(200, "GET", at+"?q=%22log+in%22", m.owner.Text(), nil); len(page["found"].([]any)) != 1 {
+			t.Errorf("a phrase: %v", page)
+		}
+		if page := r.must(200, "GET", at+"?q=login", r.share(m, obj{"rights": []string{"read"}, "message": "m"}), nil); len(page["found"].([]any)) != 1 || page["next"] != "" {
+			t.Errorf("of one message: %v", page)
+		}
+		for _, ask := range []struct{ query, ref, code string }{
+			{"", m.owner.Text(), "bad_argument"}, {"q=", m.owner.Text(), "bad_argument"}, {"q=%3F", m.owner.Text(), "bad_argument"}, {"q=%00a", m.owner.Text(), "bad_argument"}, {"q=a&limit=0", m.owner.Text(), "bad_argument"},
+			{"q=a&limit=101", m.owner.Text(), "bad_argument"}, {"q=a&after=1", m.owner.Text(), "bad_argument"}, {"q=a&order=key", m.owner.Text(), "bad_argument"}, {"q=" + strings.Repeat("a-b-", 33), m.owner.Text(), "bad_argument"},
+			{"q=" + strings.Repeat("a", 1001), m.owner.Text(), "bad_argument"}, {"q=a", r.share(m, obj{"rights": []string{"append"}}), "missing_right"},
+		} {
+			if got := r.ask("GET", at+"?"+ask.query, ask.ref, nil); got.code() != ask.code {
+				t.Errorf("%.40q: %d %s, want %s", ask.query, got.status, got.text, ask.code)
+			}
+		}
+	})
+}
+
 func TestBreak(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
