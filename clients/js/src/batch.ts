@@ -116,6 +116,15 @@ export class Promised implements Reference {
     return this.arg("expect", cursor);
   }
 
+  /**
+   * Makes a put, remove, patch or add one of a claim's owner, which a claimed key takes: claim is the cursor of the claim, the promise of the op
+   * that made it (of this batch or of another), or its "claim". The op is a conflict if the claim is not in force any more, with the
+   * cursor of the one that is.
+   */
+  withClaim(claim: OfClaim): this {
+    return this.arg("claim", claimOf(claim));
+  }
+
   /** Gives the op an id of the caller's, a ULID, instead of one made of the batch's. */
   named(id: string): this {
     if (!isULID(id)) throw fault("bad_argument", "the op id is not a ULID");
@@ -123,6 +132,11 @@ export class Promised implements Reference {
     return this;
   }
 }
+
+/** A claim: its cursor, a reference to that, or the promise of the op that made it. */
+export type OfClaim = Now<number> | Promised;
+
+const claimOf = (claim: OfClaim): Now<number> => (claim instanceof Promised ? claim.field("claim") : claim);
 
 function withArg(args: readonly Arg[], arg: Arg): Arg[] {
   const place = args.findIndex((a) => a.name === arg.name);
@@ -232,6 +246,33 @@ export class Batch {
    */
   add(key: Now<string>, member: Now<string>, by: Now<number>): Promised {
     return this.do("add", { key, member, by });
+  }
+
+  /**
+   * Claims a key of your own kinds that has a value, for lease milliseconds (1,000 to 3,600,000): until then no other outbox changes it, and
+   * neither does another worker of this one. worker tells the workers of an outbox apart, in up to 64 bytes; without one it is its only one.
+   * Claiming the same again renews the lease. A claim of another is a conflict, with its cursor. The result has the "claim", the cursor that
+   * the worker's ops name (withClaim), and the "key". The claim ends with release, remove or the lease: what the worker sends later is a conflict.
+   * Where too many keys are claimed under the ref, the op waits in the outbox.
+   */
+  claim(key: Now<string>, lease: Now<number>, worker?: Now<string>): Promised {
+    return this.do("claim", { key, lease, worker });
+  }
+
+  /**
+   * Claims the first key below a prefix (todo/), in the order of keys, that has a value and is not claimed. Its result names the "key"; if none
+   * is free, it changes nothing and the result names none. It takes the right to read, too.
+   */
+  claimFirst(prefix: Now<string>, lease: Now<number>, worker?: Now<string>): Promised {
+    return this.do("claim", { prefix, lease, worker });
+  }
+
+  /**
+   * Ends a claim of this outbox; the key is free at once. Under a ref with the right break it also ends a claim of another outbox, which is
+   * named by its cursor (Claim.cursor).
+   */
+  release(key: Now<string>, claim: OfClaim): Promised {
+    return this.do("release", { key, claim: claimOf(claim) });
   }
 
   /** Puts a message and opens its turn: until finalize its parts can grow. */

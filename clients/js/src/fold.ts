@@ -3,7 +3,7 @@
 import { isWellFormed, memberAt, skipSpace } from "./jsontext.js";
 import { isOwnKey } from "./key.js";
 import { add, merge } from "./patch.js";
-import { compareEntries, type Entry, type SessionEvent, type State } from "./session.js";
+import { type Claim, compareEntries, type Entry, type SessionEvent, type State } from "./session.js";
 
 /**
  * Makes a state the one after an event, which is the next one that the ref shows: of a snapshot's cursor and hash
@@ -36,6 +36,13 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       break;
     case "remove": case "purge":
       state.entries.delete(key);
+      state.claims.delete(key);
+      break;
+    case "claim":
+      if (payload !== "") state.claims.set(key, claimed(event));
+      break;
+    case "release": case "lapse":
+      state.claims.delete(key);
       break;
     case "finalize": case "fork": {
       if (payload === "") break;
@@ -56,8 +63,15 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       break;
     case "delete":
       state.entries.clear();
+      state.claims.clear();
       state.turns = [];
   }
+}
+
+/** The claim that a claim event makes or renews. */
+function claimed({ payload, cursor, outbox, ref, actor }: SessionEvent): Claim {
+  const { claim = cursor, until, worker = "" } = JSON.parse(payload) as { claim?: number; until: number; worker?: string };
+  return { cursor: claim, until, outbox, worker, ref, actor };
 }
 
 /** A value in an event. */

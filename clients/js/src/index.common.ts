@@ -1,7 +1,7 @@
 // The package's exports that are the same everywhere.
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
-export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
+export { Batch, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { fold } from "./fold.js";
@@ -14,6 +14,6 @@ export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./recon
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
 export type { Found, FoundPage, SearchPageOptions } from "./search.js";
-export type { Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
+export type { Claim, Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";

@@ -1,7 +1,7 @@
 // Reading single keys of a session's state, and pages of a prefix's.
 
 import type { Waiting } from "./client.js";
-import { num, str } from "./session.js";
+import { type Claim, num, readClaim, str } from "./session.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
 /** A key of a session's state, its value, and who changed it last. */
@@ -22,6 +22,8 @@ export interface EntryInfo {
   readonly actor: string;
   /** When, Unix milliseconds; 0 as ref is "". */
   readonly at: number;
+  /** Who works on it; undefined for nobody. */
+  readonly claim?: Claim;
 }
 
 /** A part of a session's state by key. */
@@ -92,8 +94,9 @@ function readPage(answer: Struct): EntryPage {
 }
 
 export function readEntryInfo(e: Struct): EntryInfo {
+  const claim = readClaim(e);
   return {
     key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord: [num(e["ord"]), num(e["ordIndex"])],
-    bytes: num(e["bytes"]), ref: str(e["ref"]), actor: str(e["actor"]), at: num(e["at"]),
+    bytes: num(e["bytes"]), ref: str(e["ref"]), actor: str(e["actor"]), at: num(e["at"]), ...(claim && { claim }),
   };
 }

@@ -69,6 +69,22 @@ export interface State {
    */
   entries: Map<string, Entry>;
   turns: Turn[];
+  /** Who works on which key, by key; some may be of keys whose value the ref does not show. */
+  claims: Map<string, Claim>;
+}
+
+/** Who works on a key (Batch.claim): while it is in force, no other outbox changes it. */
+export interface Claim {
+  /** Of the event that made it: what its owner's ops name (withClaim). */
+  readonly cursor: number;
+  /** When its lease is over, by the server's clock, Unix milliseconds. */
+  readonly until: number;
+  /** The outbox that owns it, and the worker of that, as it named itself. */
+  readonly outbox: string;
+  readonly worker: string;
+  /** The id of the ref that it was last claimed under, and who claimed it, as that ref says. */
+  readonly ref: string;
+  readonly actor: string;
 }
 
 /** A session in lists and in info. */
@@ -252,16 +268,25 @@ export async function readParams(peer: Peer, hash: Uint8Array | undefined, keys:
   };
 }
 
+/** Reads the claim of an entry; undefined if it has none. */
+export function readClaim(entry: Struct): Claim | undefined {
+  const c = entry["claim"] as Struct | null | undefined;
+  if (!c || num(c["cursor"]) === 0) return undefined;
+  return { cursor: num(c["cursor"]), until: num(c["until"]), outbox: str(c["outbox"]), worker: str(c["worker"]), ref: str(c["ref"]), actor: str(c["actor"]) };
+}
+
 /** Requests the state in pieces, so that it may exceed a message. */
 export async function readSnapshot(live: StubPromise, peer: Peer, at: number, hash?: Uint8Array, keys?: readonly string[]): Promise<State> {
   const entries: Entry[] = [];
-  const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
+  const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [], claims: new Map() };
   const sink = (piece: Struct): void => {
     const s = (piece["state"] ?? {}) as Struct;
     if (s["hash"] instanceof Uint8Array) state.hash = s["hash"]; // the last piece's
     for (const e of (s["entries"] ?? []) as Struct[]) {
       const ord = [num(e["ord"]), num(e["ordIndex"])] as const;
       entries.push({ key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord });
+      const claim = readClaim(e);
+      if (claim) state.claims.set(str(e["key"]), claim);
     }
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]), ref: str(t["ref"]) });

@@ -14,11 +14,11 @@ async function client(t: TestContext): Promise<Client> {
   return c;
 }
 
-const empty = (): State => ({ cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] });
+const empty = (): State => ({ cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [], claims: new Map() });
 
 /** A state as values that compare. */
 const shown = (s: State) => ({
-  cursor: s.cursor, hash: [...s.hash], turns: s.turns,
+  cursor: s.cursor, hash: [...s.hash], turns: s.turns, claims: Object.fromEntries(s.claims),
   entries: [...s.entries].map(([name, { key, cursor, schema, payload, ord }]) => ({ name, key, cursor, schema, payload, ord })),
 });
 
@@ -68,13 +68,27 @@ async function story(t: TestContext, options: CreateOptions, rounds: number) {
     const batches = [session, other].map((by) => {
       const b = by.batch();
       for (let n = upTo(4); n >= 0; n--) {
-        switch (upTo(9)) {
+        switch (upTo(11)) {
           case 0: b.put(own(), one([null, 7, [], { a: 1 }, { a: { b: 1 }, n: 5 }, { time: { created: 5 } }])); break;
           case 1: case 2: b.patch(own(), one([{ [`m${upTo(4)}`]: upTo(9) }, { a: null }, { a: { [`c${upTo(3)}`]: upTo(3) } }, {}, [1]])); break;
           case 3: case 4: b.add(own(), one(["n", "m1", "a"]), upTo(9) - 4); break;
           case 5: b.remove(own()).expectKey(upTo(20)); break;
           case 6: b.put(`model/m${upTo(3)}`, { n: upTo(3), time: { created: upTo(2) * 1000 + 1 } }); break;
           case 7: b.remove(`model/m${upTo(3)}`); break;
+          case 9: {
+            const key = own(), claim = b.claim(key, 60_000, one(["", "w"]));
+            b.patch(key, { claimed: round }).withClaim(claim);
+            b.release(key, claim);
+            break;
+          }
+          case 10: {
+            const key = `work/${upTo(3)}`;
+            b.put(key, round);
+            b.claim(key, one([1000, 60_000]), one(["", "w"]));
+            const first = b.claimFirst("work/", 60_000);
+            if (upTo(3) === 0) b.remove("work/0").withClaim(first);
+            break;
+          }
           case 8: b.patch(own(), { s: one(texts) }).arg("schema_version", 2); break;
         }
       }
@@ -110,7 +124,10 @@ async function story(t: TestContext, options: CreateOptions, rounds: number) {
   (await (await resumed.commit()).wait()).check();
   const end = session.batch();
   end.put("secret/1", { a: 1 });
-  end.patch("secret/1", { b: 2 });
+  const claimed = end.claim("secret/1", 60_000);
+  end.put("kept", 1);
+  end.claim("kept", 3_600_000, "w");
+  end.patch("secret/1", { b: 2 }).withClaim(claimed);
   end.purge("secret/1");
   end.begin("k", {});
   end.finalize("k", "completed").arg("parts", [{ id: "a", payload: { a: 1 } }, { id: "b", payload: { b: 1 }, schema_version: 2 }]);
@@ -126,7 +143,7 @@ for (const order of ["", "time"] as const) {
     const want = await session.snapshot(), to = want.cursor, log = [];
     for (let page; (page = await session.events(log.length)).events.length > 0; ) log.push(...page.events);
     const methods = new Set(log.map((e) => e.method));
-    for (const m of ["put", "patch", "add", "remove", "begin", "appendText", "finalize", "interrupted", "resumed", "purge"]) assert.ok(methods.has(m), `no ${m}`);
+    for (const m of ["put", "patch", "add", "remove", "claim", "release", "begin", "appendText", "finalize", "interrupted", "resumed", "purge"]) assert.ok(methods.has(m), `no ${m}`);
     assert.deepEqual(shown(await followed(session, to, empty(), order)), shown(want));
     const interrupted = log.filter((e) => e.method === "interrupted").at(-1)!.cursor;
     for (const at of [1, 2, Math.floor(to / 3), Math.floor(to / 2), interrupted]) {
@@ -159,7 +176,7 @@ for (const order of ["", "time"] as const) {
     gone.delete();
     (await (await gone.commit()).wait()).check();
     fold(want, { ...log.at(-1)!, method: "delete", cursor: to + 1 }, order);
-    assert.deepEqual([want.entries.size, want.turns.length], [0, 0]);
+    assert.deepEqual([want.entries.size, want.turns.length, want.claims.size], [0, 0, 0]);
   });
 }
 
@@ -204,4 +221,13 @@ test("a value whose base a ref does not show is left out until it is put whole, 
   fold(state, event(12, "put", "todo/1", "1"));
   fold(state, event(13, "purge", "todo/1", ""));
   assert.deepEqual([state.cursor, state.entries.size], [13, 0]);
+  fold(state, event(14, "claim", "todo/2", '{"lease":1000,"until":5}', { outbox: "obx", ref: "r", actor: "ann" }));
+  assert.deepEqual([...state.claims], [["todo/2", { cursor: 14, until: 5, outbox: "obx", worker: "", ref: "r", actor: "ann" }]]); // its value is hidden
+  fold(state, event(15, "claim", "todo/2", '{"claim":14,"lease":1000,"until":9,"worker":"w"}', { outbox: "obx" }));
+  assert.deepEqual([state.claims.get("todo/2")!.cursor, state.claims.get("todo/2")!.until, state.claims.get("todo/2")!.worker], [14, 9, "w"]);
+  for (const method of ["release", "lapse", "remove", "purge", "delete"]) {
+    const claimed = { ...state, claims: new Map(state.claims), entries: new Map(state.entries) };
+    fold(claimed, event(16, method, "todo/2", ""));
+    assert.equal(claimed.claims.size, 0, method);
+  }
 });

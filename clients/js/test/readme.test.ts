@@ -42,7 +42,7 @@ test("what clients/js/README.md says of state of any kind", async (t) => {
   const server = await TestServer.start(t), cwd = await folder(t, "agent");
   await fs.mkdir(path.join(cwd, "srv"));
   await fs.writeFile(path.join(cwd, "srv/owner.ref"), `${server.ref.text}\n`);
-  const all = blocks("clients/js/README.md", "js"), writes = all.find((b) => b.includes("batch.patch"))!, follows = all.find((b) => b.includes("fold(state"))!;
+  const all = blocks("clients/js/README.md", "js"), writes = all.find((b) => b.includes("batch.patch"))!, follows = all.find((b) => b.includes("fold(state"))!, claims = all.find((b) => b.includes("claimFirst"))!;
   const said = await program(t, `
     import { readFile } from "node:fs/promises";
     import { open } from "mooring-client";
@@ -53,10 +53,15 @@ test("what clients/js/README.md says of state of any kind", async (t) => {
     ${writes}
     ${follows.replace("session.snapshot();", "session.snapshot();\nconst ticket = await batch.commit();").replace(/\n}\n$/, '\nif (event.method === "add") break;\n}\n')}
     console.log((await ticket.wait()).outcomes.map((o) => o.status).join(" "));
+    {
+      const batch = session.batch();
+      ${claims}
+      console.log((await (await batch.commit()).wait()).outcomes.map((o) => o.status).join(" "));
+    }
   `, cwd);
   assert.deepEqual(said.trim().split("\n"), [
     'todo/1 {"text":"write it down","state":"open","tries":0}', 'todo/1 {"text":"write it down","state":"done","tries":0,"by":{"name":"b"}}',
-    'todo/1 {"text":"write it down","state":"done","tries":1,"by":{"name":"b"}}', "applied applied applied conflict",
+    'todo/1 {"text":"write it down","state":"done","tries":1,"by":{"name":"b"}}', "applied applied applied conflict", "applied applied applied",
   ]);
 });
 

@@ -52,6 +52,67 @@ test("values of one's own kinds are any JSON, and change by members", async (t) 
   assert.equal((await session.get("todo/1")).entries[0]!.payload, '{"state":"done","tries":3,"by":{"name":"b"}}');
 });
 
+test("workers share a list by claims, and a claim is broken under the right for it", { timeout: 30_000 }, async (t) => {
+  const server = await TestServer.start(t), c = await client(t), { session, batch } = (await c.space(server.ref)).create();
+  for (const i of [1, 2, 3]) batch.put(`todo/${i}`, { n: i });
+  const { ref } = batch.share({ rights: ["read", "append"], actor: "owner/worker" }), { ref: supervisor } = batch.share({ rights: ["read", "append", "break"], actor: "owner/boss" });
+  (await (await batch.commit()).wait()).check();
+  const other = await (await client(t)).session(ref), boss = await (await client(t)).session(supervisor);
+  const b = session.batch(), first = b.claimFirst("todo/", 60_000), second = b.claim("todo/2", 60_000, "w");
+  b.patch("todo/1", { done: true }).withClaim(first);
+  b.remove("todo/1").withClaim(first.field("claim"));
+  const renewed = b.claim("todo/2", 60_000, "w");
+  b.patch("todo/2", { by: "w" }).withClaim(renewed);
+  const results = await (await b.commit()).wait();
+  results.check();
+  const got = results.get(first) as { key: string; claim: number }, at = (results.get(second) as { claim: number }).claim;
+  assert.equal(got.key, "todo/1");
+
+  const o = other.batch(), third = o.claimFirst("todo/", 60_000), none = o.claimFirst("todo/", 60_000);
+  o.put("todo/2", 1);
+  o.claim("todo/2", 60_000);
+  o.release("todo/2", at); // knowing the cursor is not owning the claim
+  o.put("todo/3", 1).withClaim(third);
+  const theirs = await (await o.commit()).wait();
+  assert.deepEqual(theirs.outcomes.map((x) => `${x.status} ${x.cursor}`).slice(2, 5), Array(3).fill(`conflict ${at}`));
+  assert.deepEqual([(theirs.get(third) as { key: string }).key, (theirs.get(none) as { key?: string }).key, theirs.outcomes[5]!.status], ["todo/3", undefined, "applied"]);
+
+  const state = await session.snapshot(), claim = state.claims.get("todo/2")!;
+  assert.deepEqual([...state.claims.keys()], ["todo/2", "todo/3"]);
+  assert.deepEqual([claim.cursor, claim.worker, claim.ref, claim.actor, claim.until > Date.now()], [at, "w", session.ref.id, "owner", true]);
+  assert.deepEqual((await other.get("todo/2")).entries[0]!.claim, claim);
+  assert.equal(state.claims.get("todo/3")!.actor, "owner/worker");
+  const listed = [];
+  for await (const e of session.list({ prefix: "todo/" })) listed.push(`${e.key} ${e.claim?.cursor}`);
+  assert.deepEqual(listed, [`todo/2 ${at}`, `todo/3 ${state.claims.get("todo/3")!.cursor}`]);
+
+  const broken = boss.batch();
+  broken.release("todo/2", at);
+  broken.put("todo/2", "mine");
+  (await (await broken.commit()).wait()).check();
+  const late = session.batch();
+  late.put("todo/2", 1).withClaim(at);
+  late.claim("todo/2", 1000);
+  assert.deepEqual((await (await late.commit()).wait()).outcomes.map((x) => x.status), ["conflict", "applied"]);
+  const tail: string[] = [];
+  for await (const e of session.follow({ after: state.cursor })) {
+    tail.push(`${e.method} ${e.actor} ${e.payload}`);
+    if (e.method === "lapse") break;
+  }
+  assert.equal(tail[0], `release owner/boss {"claim":${at},"broken":true}`);
+  assert.equal(tail.length, 4); // and the put, the claim, and its lapse
+
+  for (const wrong of [
+    (w: ReturnType<typeof session.batch>) => w.claim("message/m", 1000), (w: ReturnType<typeof session.batch>) => w.claim("todo/1", 999),
+    (w: ReturnType<typeof session.batch>) => w.claimFirst("todo", 1000), (w: ReturnType<typeof session.batch>) => w.claim("todo/1", 1000, "é".repeat(33)),
+    (w: ReturnType<typeof session.batch>) => w.release("todo/1", -1), (w: ReturnType<typeof session.batch>) => w.put("todo/1", 1).withClaim(1.5),
+  ]) {
+    const w = session.batch();
+    wrong(w);
+    await assert.rejects(w.commit(), /: op 1 \(/);
+  }
+});
+
 test("ops wait for the feature that they need, and what needs none does not", { timeout: 30_000 }, async (t) => {
   const server = await TestServer.start(t), hiding = await Hiding.start(t, server), said: string[] = [];
   hiding.names = ["keys"];
