@@ -78,12 +78,12 @@ const (
 	indexEntries   = 256       // that a piece adds, about
 	indexBytes     = 256 << 10 // of their values
 	indexEvents    = 2000      // that a piece looks at
-	maxIndexPieces = 256
-	searchBatch    = 64       // entries that are read at once
-	searchBytes    = 4 << 20  // of their values
-	maxSearchBytes = 32 << 20 // that are compared with the query
-	hashLetters    = 10       // 50 bits
-	searchesAtOnce = 2        // that bring an index up to date, in this process
+	maxIndexPieces = 64
+	searchBatch    = 64      // entries that are read at once
+	searchBytes    = 4 << 20 // of their values
+	maxSearchBytes = 8 << 20 // that are compared with the query
+	hashLetters    = 10      // 50 bits
+	searchesAtOnce = 4       // in this process
 )
 
 // index is a session's row in search_sessions.
@@ -150,6 +150,12 @@ func (s *Store) Search(ctx context.Context, id string, q session.SearchQuery, re
 	words, refused := q.Parse()
 	if refused != nil {
 		return nil, refused
+	}
+	select {
+	case s.searches <- struct{}{}:
+		defer func() { <-s.searches }()
+	case <-ctx.Done():
+		return nil, fault.Overloaded.Because(ctx.Err(), "too many searches at once: try again later")
 	}
 	var page *session.SearchPage
 	target := uint64(0) // what has to be in the index; 0 is all
@@ -231,12 +237,6 @@ var errNoSession = errors.New("store: the session has no state")
 
 // updateIndex brings the index of a session up to a cursor, or as far as one search goes.
 func (s *Store) updateIndex(ctx context.Context, id string, target uint64) error {
-	select {
-	case s.searches <- struct{}{}:
-		defer func() { <-s.searches }()
-	case <-ctx.Done():
-		return fault.Overloaded.Because(ctx.Err(), "too many searches at once: try again later")
-	}
 	for range maxIndexPieces {
 		done := false
 		err := s.update(ctx, func(t *tx) (err error) {

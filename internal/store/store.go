@@ -119,7 +119,7 @@ type Store struct {
 	existing     existingSessions
 	locks        sessionLocks
 	hashKeyCache atomic.Pointer[session.HashKey]
-	searches     chan struct{} // holds those that bring an index up to date
+	searches     chan struct{} // holds those that run
 }
 
 // New returns a Store on an open and migrated backend, which it then owns.

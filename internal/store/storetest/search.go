@@ -154,3 +154,39 @@ func testLargeSearch(t *testing.T, fresh Fresh) {
 		t.Errorf("by a ref of three keys: %s", got)
 	}
 }
+
+// testHeavySearch: one search does a bounded part of an index, and says so, and a page compares a bounded
+// part of what matches; the next goes on.
+func testHeavySearch(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	const n = 80
+	c := &session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), n)}}
+	for i := range n {
+		e := event(id, uint64(i+1), fmt.Sprintf("note/%02d", i), `{"text":"everywhere","image":"data:image/png;base64,`+strings.Repeat("A", 300_000)+`"}`)
+		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+	}
+	f.save(c, id)
+	q := session.SearchQuery{Text: "everywhere", Limit: session.MaxFound}
+	page, err := f.search(id, q, everything)
+	f.must("search", err)
+	if !page.Indexing || len(page.Found) == 0 || len(page.Found) >= n {
+		t.Errorf("the first search: indexing %v, %d found", page.Indexing, len(page.Found))
+	}
+	for searches := 1; page.Indexing; searches++ {
+		if page, err = f.search(id, q, everything); err != nil || searches > 5 {
+			t.Fatalf("after %d searches: %v", searches, err)
+		}
+	}
+	var found []*session.Found
+	pages := 0
+	for more := true; more; pages++ {
+		page, err := f.search(id, q, everything)
+		f.must("search", err)
+		found = append(found, page.Found...)
+		q.After, more = page.Next, page.Next != ""
+	}
+	if len(found) != n || pages < 3 || found[0].Key != "note/79" || found[n-1].Key != "note/00" {
+		t.Errorf("in %d pages: %s", pages, foundKeys(found))
+	}
+}

@@ -116,6 +116,7 @@ var sharedTests = []test{
 	{"KeyRefusals", testKeyRefusals},
 	{"Search", testSearch},
 	{"LargeSearch", testLargeSearch},
+	{"HeavySearch", testHeavySearch},
 	{"ListSessions", testListSessions},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
