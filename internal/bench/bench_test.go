@@ -49,7 +49,7 @@ func TestBareWritesWhatThePathWrites(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				rig, err := b.newRig(ctx, db)
+				rig, err := b.newRig(ctx, db, "path")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -326,6 +326,29 @@ func TestTheBestIsLookedFor(t *testing.T) {
 	}
 }
 
+// Every key is put once, and those that are put together are of many lists.
+func TestKeysArePutInNoOrder(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{listKeys, 3 * listKeys, 70 * listKeys} {
+		put, lists := make([]bool, n), map[int]bool{}
+		for i := range n {
+			k := nthPut(n, i)
+			if put[k] {
+				t.Fatalf("of %d keys, %d is put twice", n, k)
+			}
+			if put[k] = true; i < 100 {
+				lists[k/listKeys] = true
+			}
+		}
+		if len(lists) != min(n/listKeys, listsTogether) {
+			t.Errorf("of %d keys, the first 100 are of %d lists", n, len(lists))
+		}
+	}
+	if a, b := ownKey(2*listKeys-1), ownKey(2*listKeys); a >= b || !strings.HasPrefix(a, listPrefix(1)) || !strings.HasPrefix(b, listPrefix(2)) {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
 func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	var list []time.Duration
@@ -339,7 +362,7 @@ func TestQuantiles(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"--db mysql", "--writers 0", "--batches x", "--parts speed", "--rounds 0", "--at-once 0", "more", "--nope"} {
+	for _, line := range []string{"--db mysql", "--writers 0", "--batches x", "--parts speed", "--rounds 0", "--at-once 0", "--keys 1000", "--keys 2500", "--followed 0", "more", "--nope"} {
 		if _, err := parse(strings.Fields(line), &bytes.Buffer{}); err == nil {
 			t.Errorf("%q was taken", line)
 		}

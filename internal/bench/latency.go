@@ -26,7 +26,7 @@ type latencyRow struct {
 }
 
 func (b *bench) latency(ctx context.Context, db string, r *report) (err error) {
-	rig, err := b.newRig(ctx, db)
+	rig, err := b.newRig(ctx, db, "path")
 	if err != nil {
 		return err
 	}

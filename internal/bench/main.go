@@ -8,7 +8,11 @@
 //     commit and one echo;
 //   - a reconnect that replays what was queued offline against appending the
 //     same online;
-//   - how many sessions are deleted in a second.
+//   - how many sessions are deleted in a second;
+//   - appends and reads in a session of very many keys of one's own against one
+//     of a thousand (keys.go);
+//   - what a subscription of a prefix costs the server against one of all;
+//   - bytes of a patch of a large value against a put of the member alone.
 //
 // The server is the real binary in a process of its own; the writers are in this
 // one, each with its own outbox, client and connection, all on loopback. What is
@@ -30,6 +34,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -57,6 +62,8 @@ type options struct {
 	queued    int // of the replay part
 	deleted   int // sessions of the deletes part
 	deleting  int // of them at once
+	keys      int // of the large session of the keys part
+	followed  int // events of the follow part
 	inProcess bool
 	profile   string
 	postgres  string
@@ -68,6 +75,9 @@ const (
 	partLatency    = "latency"
 	partReplay     = "replay"
 	partDeletes    = "deletes"
+	partKeys       = "keys"
+	partFollow     = "follow"
+	partPatch      = "patch"
 	partPath       = "path" // throughput without the bare program, for profiles: progress lines only
 )
 
@@ -97,13 +107,15 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
 	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
-	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes", "what to measure; path is throughput without the bare program, for profiles")
+	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,keys,follow,patch", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 6, "about how long one measurement takes: much of a first second is memory that is touched for the first time")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
 	f.IntVar(&o.queued, "queued", 10_000, "ops that are replayed")
 	f.IntVar(&o.deleted, "deleted", 5000, "sessions that are deleted")
 	f.IntVar(&o.deleting, "deleting", 256, "sessions that are deleted at once, in one of two lines")
+	f.IntVar(&o.followed, "followed", 5000, "events that are followed")
+	f.IntVar(&o.keys, "keys", 1_000_000, "own keys of the session that is compared with one of 1,000")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
 	f.StringVar(&o.profile, "profile", "", "profile the path once more at the end of each measurement: FILE-….cpu and FILE-….mem")
 	if err := f.Parse(args); err != nil {
@@ -135,15 +147,22 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	if o.batches, err = numbers("batches", batches); err != nil {
 		return o, err
 	}
+	if !set["parts"] && (o.inProcess || runtime.GOOS != "linux") { // what a server costs is asked of its process, in /proc
+		parts = strings.TrimSuffix(parts, ",follow,patch")
+	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partPath}, p) {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, path", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partKeys, partFollow, partPatch, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, keys, follow, patch, path", p)
 		}
 	}
-	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 {
-		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting and --at-once must be above 0")
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.followed < 1 {
+		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting, --followed and --at-once must be above 0")
 	}
+	if o.keys < 2*listKeys || o.keys%listKeys != 0 {
+		return o, fmt.Errorf("--keys must be a multiple of %d, and above it", listKeys)
+	}
+	o.followed = (o.followed + followBatch - 1) / followBatch * followBatch
 	return o, nil
 }
 
@@ -162,6 +181,8 @@ func smokeDefaults(o *options, set map[string]bool, writers, batches *string) {
 	short("appends", func() { o.appends = 100 })
 	short("queued", func() { o.queued = 1000 })
 	short("deleted", func() { o.deleted = 500 })
+	short("keys", func() { o.keys = 10_000 })
+	short("followed", func() { o.followed = 500 })
 }
 
 func numbers(name, list string) ([]int, error) {
@@ -255,6 +276,12 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.replay(ctx, db, r)
 		case partDeletes:
 			err = b.deletes(ctx, db, r)
+		case partKeys:
+			err = b.keys(ctx, db, r)
+		case partFollow:
+			err = b.follow(ctx, db, r)
+		case partPatch:
+			err = b.patch(ctx, db, r)
 		case partPath:
 			err = b.pathAlone(ctx, db)
 		}

@@ -23,7 +23,7 @@ type replayRow struct {
 }
 
 func (b *bench) replay(ctx context.Context, db string, r *report) (err error) {
-	rig, err := b.newRig(ctx, db)
+	rig, err := b.newRig(ctx, db, "path")
 	if err != nil {
 		return err
 	}

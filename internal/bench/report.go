@@ -17,6 +17,9 @@ type report struct {
 	latency    []latencyRow
 	replay     []replayRow
 	deletes    []deletesRow
+	keys       []keysRow
+	follow     []followRow
+	patch      []patchRow
 }
 
 // write prints the tables in Markdown.
@@ -61,6 +64,30 @@ func (r *report) write(out io.Writer) error {
 		fmt.Fprintf(&b, "\nSessions of %d events deleted a second, Commit to ack\n\n| database | at once | deletes |\n|---|---:|---:|\n", deleteEvents)
 		for _, d := range r.deletes {
 			fmt.Fprintf(&b, "| %s | %d | %.0f |\n", d.db, d.atOnce, d.rate)
+		}
+	}
+	if len(r.keys) > 0 {
+		b.WriteString("\nA session of very many own keys, beside one of 1,000 in a database of its own (ms)\n\n| database | | 1,000 | many | ratio | at most |\n|---|---|---:|---:|---:|---:|\n")
+		for _, k := range r.keys {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %v |\n", k.db, k.what, ms(k.few), ms(k.many), k.ratio(), k.aim)
+		}
+	}
+	if len(r.follow) > 0 {
+		fmt.Fprintf(&b, "\nWhat the server does for each event and each of %d subscribers\n\n"+
+			"| database | subscription of | CPU, µs | of all's | bytes | of all's | at most |\n|---|---|---:|---:|---:|---:|---:|\n", followers)
+		for _, f := range r.follow {
+			fmt.Fprintf(&b, "| %s | %s | %.2f | %.2f | %.0f | %.2f | %v |\n", f.db, f.what, float64(f.cpu)/float64(time.Microsecond), f.cpuToAll, f.bytes, f.bytesToAll, followAim)
+		}
+	}
+	if len(r.patch) > 0 {
+		b.WriteString("\nBytes of a patch of one member of a value of 100 KB, and of a put of that member alone\n\n" +
+			"| database | | put | patch | ratio | at most |\n|---|---|---:|---:|---:|---:|\n")
+		for _, p := range r.patch {
+			aim := "–"
+			if p.aim > 0 {
+				aim = fmt.Sprint(p.aim)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %.0f | %.0f | %.2f | %s |\n", p.db, p.what, p.put, p.patch, p.patch/p.put, aim)
 		}
 	}
 	_, err := io.WriteString(out, b.String())

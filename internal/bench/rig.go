@@ -50,10 +50,11 @@ type rig struct {
 	owner capability.Ref
 	stop  func() error
 	made  int // writers so far
+	pid   int // the server's process; 0: this one
 }
 
-// newRig starts a server on an empty database.
-func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
+// newRig starts a server on an empty database; name tells several at a time apart.
+func (b *bench) newRig(ctx context.Context, db, name string) (_ *rig, err error) {
 	r := &rig{db: db, stop: func() error { return nil }}
 	defer func() {
 		if err != nil {
@@ -65,7 +66,7 @@ func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
 	}
 	url := ""
 	if db == "postgres" {
-		if r.pair, err = b.pgPair(ctx, "path"); err != nil {
+		if r.pair, err = b.pgPair(ctx, name); err != nil {
 			return nil, err
 		}
 		url = r.pair.server
@@ -114,6 +115,7 @@ func (r *rig) serve(ctx context.Context, binary, data, url string) error {
 		_ = cmd.Wait() // it was killed: that is its error
 		return fmt.Errorf("the server did not start: %s", log.String())
 	}
+	r.pid = cmd.Process.Pid
 	r.stop = func() error {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			return err

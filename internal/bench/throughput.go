@@ -133,7 +133,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 
 // onRig runs f on a server of its own, whose databases are empty.
 func (b *bench) onRig(ctx context.Context, db string, f func(*rig) error) error {
-	r, err := b.newRig(ctx, db)
+	r, err := b.newRig(ctx, db, "path")
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,20 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 		t.Run(test.db, func(t *testing.T) {
 			t.Parallel()
 			var out, progress bytes.Buffer
-			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --db " + test.db + " " + test.args
+			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --keys 2000 --followed 100 --db " + test.db + " " + test.args
 			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())
 			}
 			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `,
 				`\| `+test.db+` \| 1 \| \d+ \|\n`, `\| `+test.db+` \| 7 \| \d+ \|\n`)
+			for _, work := range keysWorks() {
+				lines = append(lines, `\| `+test.db+` \| `+work.what+` \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| [13]`)
+			}
+			if !strings.Contains(test.args, "--in-process") {
+				lines = append(lines, `\| `+test.db+` \| all \| .*\d \| \d+ \| 1\.00 \| 1\.1 \|`, `\| a prefix that has all events \| `, `\| a prefix that has one event of ten \| `,
+					`\| the writer sends \| \d{3} \| \d{3} \| \d+\.\d+ \| 2 \|`, `\| a follower receives \| \d{3} \| \d{3} \| `, `\| payloads in the log \| \d+ \| \d+ \| `,
+					`\| the database grows, vacuumed \| \d+ \| \d+ \| `, `\| the database writes \| \d+ \| \d{6} \| \d+\.\d+ \| – \|`)
+			}
 			for _, line := range lines {
 				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
 					t.Errorf("%d lines like %s in\n%s", n, line, out.String())
