@@ -371,8 +371,8 @@ func TestTreePlans(t *testing.T) {
 	}
 }
 
-// TestKeyPlans: the next keys, by key and by first put, and the next kind are looked up in an index,
-// without sorting, whatever the planner knows of the tables.
+// TestKeyPlans: the next keys, by key and by first put, those of a snapshot, the free ones and the next
+// kind are looked up in an index, without sorting, whatever the planner knows of the tables.
 func TestKeyPlans(t *testing.T) {
 	t.Parallel()
 	conn := postgresConn(t)
@@ -391,6 +391,8 @@ func TestKeyPlans(t *testing.T) {
 			"key":   {listByKey, "((session = $1) AND (key >= $2) AND (key < $3))"},
 			"put":   {listByPut, "((session = $1) AND (split_part(key, '/'::text, 1) = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
 			"kinds": {listKinds, "Index Only Scan using entries_put"},
+			"free":  {readFreeKeys, "((session = $1) AND (key > $2) AND (key < $3))"},
+			"range": {readRange, "((session = $1) AND (key >= $2) AND (key < COALESCE($4, $3)))"},
 		} {
 			plan, err := explain(t, conn, name+"_"+strings.Fields(known)[0], c.s.Postgres.One)
 			if err != nil {
