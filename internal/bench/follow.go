@@ -28,7 +28,7 @@ const (
 	followBatch = 100
 )
 
-// followAim allows for noise: the same measured twice differs by as much.
+// followAim is 1 and an allowance for noise.
 const followAim = 1.1
 
 // follow measures subscriptions of all and of a prefix, by turns.
@@ -69,7 +69,7 @@ func (b *bench) follow(ctx context.Context, db string, r *report) (err error) {
 			return err
 		}
 		turn := []int{0, 1, 2}
-		if round%2 == 1 { // what comes first has less of a heap to collect
+		if round%2 == 1 { // none is always the first
 			slices.Reverse(turn)
 		}
 		for _, i := range turn {
