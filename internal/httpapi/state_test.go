@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -83,6 +84,25 @@ func TestState(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSharesWaitForTheirFeature: while a server of the database is of the version before, no ref is minted that
+// has what that server does not know.
+func TestSharesWaitForTheirFeature(t *testing.T) {
+	t.Parallel()
+	st := teststore.Postgres(t, teststore.PostgresURL(t))
+	if _, err := st.RecordReplica(t.Context(), "of the version before", 0, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, st, nil)
+	m := r.create()
+	for _, body := range []obj{{"rights": []string{"read"}, "read_keys": []string{"todo/"}}, {"rights": []string{"append"}, "write_keys": []string{"todo/"}},
+		{"rights": []string{"break"}}, {"rights": []string{"append"}, "methods": []string{"claim"}}} {
+		if got := r.ask("POST", "/sessions/"+m.id+"/refs", m.owner.Text(), body); got.code() != "unsupported" {
+			t.Errorf("%v: %d %s", body, got.status, got.text)
+		}
+	}
+	r.share(m, obj{"rights": []string{"read", "append"}, "methods": []string{"put"}})
 }
 
 // TestBreak: a ref with the right ends another's claim, by its cursor; append does not do.

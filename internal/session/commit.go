@@ -190,7 +190,9 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Share != nil && capability.Target(d.Share.ID) != a.s.row.ID:
 		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.row.ID)
 	case d.Share != nil:
-		err = checkShare(d.Share)
+		if err = checkShare(d.Share); err == nil && a.cfg.Features != nil {
+			err = CheckFeatures(MintFeatures(d.Share), a.cfg.Features())
+		}
 	}
 	if err == nil && d.Share != nil {
 		err = a.checkQuota(EventCost)

@@ -74,14 +74,18 @@ func featuresOf(op *ledger.Intent) Features {
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			return FeatureKeys
 		}
-		if rights, _ := capability.RightsNamed(argNames(op, "rights")); rights&capability.LaterRights != 0 {
-			return FeatureKeys
-		}
-		for _, name := range argNames(op, "methods") {
-			if slices.Contains(keyMethods, name) {
-				return FeatureKeys
-			}
-		}
+		rights, _ := capability.RightsNamed(argNames(op, "rights"))
+		return MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+	}
+	return 0
+}
+
+// MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,
+// rights and methods that a server of the version before does not know.
+func MintFeatures(m *capability.MintRequest) Features {
+	if m.ReadKeys != nil || m.WriteKeys != nil || m.Rights&capability.LaterRights != 0 ||
+		slices.ContainsFunc(m.Methods, func(name string) bool { return slices.Contains(keyMethods, name) }) {
+		return FeatureKeys
 	}
 	return 0
 }

@@ -11,6 +11,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
@@ -144,6 +145,34 @@ func TestFeaturesComeIntoUseWhenEveryServerKnowsThem(t *testing.T) {
 		return err
 	}
 	wantCode(t, "a search, whose index the older server would leave what is purged in", search(), fault.Unsupported)
+	// What the older server does not know is not minted by a call either, nor attenuated to.
+	later := map[string]capability.MintRequest{
+		"some keys":       {Rights: capability.Read, ReadKeys: []string{"todo/"}},
+		"the right break": {Rights: capability.Read | capability.Break},
+		"the method add":  {Rights: capability.Append, Methods: []string{"put", "add"}},
+	}
+	narrow := func(wish capability.MintRequest) error {
+		promise := attenuating(t, m.sess, func(limits wire.Attenuation) {
+			limits.SetRights(uint16(wish.Rights))
+			if wish.Methods != nil {
+				_ = setNames(limits.NewMethods, wish.Methods)
+			}
+			if wish.ReadKeys != nil {
+				_ = setNames(limits.NewReadKeys, wish.ReadKeys)
+			}
+		})
+		defer promise.Release()
+		return refusedAs(t, promise)
+	}
+	for name, limits := range later {
+		if refused := sharingSession(t, m.sess, m.owner.New(m.id), limits); refused == nil || refused.Code != fault.Unsupported {
+			t.Errorf("a share of %s: %v", name, refused)
+		}
+		wantCode(t, "attenuated to "+name, narrow(limits), fault.Unsupported)
+	}
+	if err := narrow(capability.MintRequest{}); err != nil {
+		t.Errorf("attenuated to what is known: %v", err)
+	}
 	if err := st.ForgetReplica(t.Context(), "of the version before"); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +180,14 @@ func TestFeaturesComeIntoUseWhenEveryServerKnowsThem(t *testing.T) {
 	p.must(m.stream, own)
 	if err := search(); err != nil {
 		t.Errorf("a search: %v", err)
+	}
+	for name, limits := range later {
+		if refused := sharingSession(t, m.sess, m.owner.New(m.id), limits); refused != nil {
+			t.Errorf("a share of %s: %v", name, refused)
+		}
+		if err := narrow(limits); err != nil {
+			t.Errorf("attenuated to %s: %v", name, err)
+		}
 	}
 	if names := p.helloFeatures(); !slices.Contains(names, "keys") || !slices.Contains(names, "search") {
 		t.Errorf("hello names %v", names)

@@ -36,11 +36,10 @@ func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capabilit
 		out.data(w.SetHash, hash[:])
 		out.text(w.SetId, ref.ID)
 		if m.Methods != nil {
-			list, err := limits.NewMethods(int32(len(m.Methods)))
-			out.do(err)
-			for i, name := range m.Methods {
-				out.do(list.Set(i, name))
-			}
+			out.do(setNames(limits.NewMethods, m.Methods))
+		}
+		if m.ReadKeys != nil {
+			out.do(setNames(limits.NewReadKeys, m.ReadKeys))
 		}
 		return out.err
 	})
@@ -50,6 +49,17 @@ func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capabilit
 	r := wire.Session_share_Results(s)
 	f, err := r.Refusal()
 	return refusalOf(r.HasRefusal(), f, err)
+}
+
+// setNames sets a list of texts.
+func setNames(list func(int32) (capnp.TextList, error), names []string) error {
+	l, err := list(int32(len(names)))
+	for i, name := range names {
+		if err == nil {
+			err = l.Set(i, name)
+		}
+	}
+	return err
 }
 
 // Session.share mints by the rules of the op share, without an outbox.

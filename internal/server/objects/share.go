@@ -20,6 +20,9 @@ import (
 func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	limits, refused := decodeAttenuation(wire.Session_attenuate_Params(s).Limits())
+	if refused == nil {
+		refused = session.CheckFeatures(session.MintFeatures(&limits), o.service.cfg.Features())
+	}
 	if refused != nil {
 		fail(c, refused)
 		return
