@@ -29,6 +29,15 @@ async function everyPage(t) {
   return {
     "a public share": async (v) => v.open(url),
     "a session by its link": async (v) => v.open(agent.link(server.origin)),
+    "a search": async (v) => {
+      await v.open(agent.link(server.origin));
+      await v.page.keyboard.press("/");
+      await v.page.keyboard.type("thinking");
+      await v.page.keyboard.press("Enter");
+      await v.page.locator("#found mark").waitFor();
+    },
+    "what a search finds": async (v) => v.page.goto(`${url}?q=burst`),
+    "a search for no word": async (v) => v.page.goto(`${url}?q=.`),
     "the list": async (v) => {
       await v.page.goto(`${server.origin}/sessions#${owner}`);
       await v.page.locator("ul.sessions").waitFor();

@@ -63,12 +63,7 @@ func Sessions(w io.Writer, l List) error {
 		}
 		o.lit(`</ul>`)
 	}
-	if l.First != "" || l.Next != "" {
-		o.lit(`<nav class="pages" aria-label="Pages">`)
-		pageLink(&o, l.Base, l.First, "first", "From the start")
-		pageLink(&o, l.Base, l.Next, "next", "More")
-		o.lit(`</nav>`)
-	}
+	pageLinks(&o, l.Base, l.First, l.Next)
 	o.lit(`</main>`)
 	shellClose(&o)
 	_, err := w.Write(o.b)
@@ -126,6 +121,16 @@ func choice(o *out, label, name markup, chosen string, options [][2]markup) {
 		o.lit(`>`, opt[1], `</option>`)
 	}
 	o.lit(`</select></label>`)
+}
+
+// pageLinks writes the links to a list's first page and its next one; each may be "".
+func pageLinks(o *out, base, first, next string) {
+	if first != "" || next != "" {
+		o.lit(`<nav class="pages" aria-label="Pages">`)
+		pageLink(o, base, first, "first", "From the start")
+		pageLink(o, base, next, "next", "More")
+		o.lit(`</nav>`)
+	}
 }
 
 func pageLink(o *out, base, to string, rel, text markup) {

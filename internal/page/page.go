@@ -70,7 +70,11 @@ func Start(w io.Writer, h Head) *Doc {
 	s.cursor, s.hash = h.Cursor, h.Hash
 	s.open(&d.o)
 	sessionBar(&d.o, h)
-	d.o.lit(`<div class="frame"><main id="session" tabindex="-1">`)
+	d.o.lit(`<div class="frame">`)
+	if s.live != "" {
+		find(&d.o, h.Base, strings.TrimSuffix(h.Live, "/live"))
+	}
+	d.o.lit(`<main id="session" tabindex="-1">`)
 	info(&d.o, h.Info)
 	lacks(&d.o, h.Share)
 	d.o.lit(`<div id="log">`)

@@ -68,8 +68,11 @@ func sessionBar(o *out, h Head) {
 	}
 	o.lit(`<span id="cursor">at cursor `)
 	o.text(strconv.FormatUint(h.Cursor, 10))
-	o.lit(`</span></p><p id="totals"></p>`,
-		`<div class="tools"><a class="button to-contents" href="#contents">Contents</a>`,
+	o.lit(`</span></p><p id="totals"></p><div class="tools">`)
+	if h.Live != "" && h.Over == nil {
+		o.lit(`<a class="button to-find" href="#find">Search</a>`)
+	}
+	o.lit(`<a class="button to-contents" href="#contents">Contents</a>`,
 		`<button type="button" class="button script" data-do="fold" aria-pressed="false">Unfold all</button>`,
 		themeButton,
 		`<button type="button" class="button script icon" data-do="help" aria-label="Keyboard help" title="Keyboard help (?)">?</button>`,
@@ -118,7 +121,8 @@ func overlays(o *out) {
 	o.lit(`<button type="button" id="newer" class="script" hidden>New below</button>`,
 		`<dialog id="help" aria-labelledby="help-title"><h2 id="help-title">Keyboard</h2><dl class="keys">`,
 		`<div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next turn, turn before</dd></div>`,
-		`<div><dt><kbd>t</kbd> <kbd>/</kbd></dt><dd>contents</dd></div>`,
+		`<div><dt><kbd>/</kbd></dt><dd>search</dd></div>`,
+		`<div><dt><kbd>t</kbd></dt><dd>contents</dd></div>`,
 		`<div><dt><kbd>f</kbd></dt><dd>fold or unfold all</dd></div>`,
 		`<div><dt><kbd>c</kbd></dt><dd>copy the link to the turn in view</dd></div>`,
 		`<div><dt><kbd>g</kbd> <kbd>G</kbd></dt><dd>to the top, to the end</dd></div>`,

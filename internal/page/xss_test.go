@@ -132,6 +132,12 @@ func TestXSSInPages(t *testing.T) {
 		}
 		soundPage(t, payload, b.String())
 		b.Reset()
+		hits := []*session.Found{hit("todo/1", payload, session.Change{Actor: payload, Ref: payload}, payload, payload, payload), hit("part/m/p", payload, session.Change{}, payload, payload, payload)}
+		if err := page.Found(&b, page.Search{Path: "/share/x", Query: payload, Info: &session.Entry{Key: "session", Payload: text}, Found: hits, Who: map[string]string{"m": payload}, Next: "/share/x", Refused: fault.BadArgument.With("%s", payload)}); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+		b.Reset()
 		if err := page.Failure(&b, "", 404, fault.NotFound.With("%s", payload)); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@
 // page renders the content; package objects decides at every read whether it may be seen.
 //
 //	GET  …/          the page as of now (paint.go)
+//	GET  …/?q=WORDS  what a search of the session finds (search.go)
 //	GET  …/live      changes, as server-sent events (live.go) or over a WebSocket (socket.go)
 //	GET  …/block     one block's HTML (block.go)
 //	POST …/open      a token for a ref's secret (open.go, token.go)
@@ -33,7 +34,7 @@
 //
 // # Bounds
 //
-//	paints in progress            Config.Paints, and Config.PaintsPerAddr of one address
+//	paints in progress            Config.Paints, and Config.PaintsPerAddr of one address; searches count as such
 //	pieces rendered at once       Config.Renders
 //	a piece of state read         Config.PageBytes and 512 entries
 //	messages and parts of a page  Config.PageBlocks

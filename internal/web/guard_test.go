@@ -33,6 +33,8 @@ func (m *made) tour(ref capability.Ref, public capability.PublicShare) map[strin
 		"/share/" + public.ID:                           200,
 		"/share/" + public.ID + "/block?key=message/m":  200,
 		"/share/" + public.ID + "/block?key=message/no": 404,
+		"/share/" + public.ID + "?q=%3Cscript%3Ealert":  200,
+		"/share/" + public.ID + "?q=":                   400,
 		"/share/" + public.ID + "/live?after=x":         400,
 		"/share/" + public.ID + "/open":                 404,
 		"/share/" + public.ID + "/":                     404,

@@ -31,7 +31,7 @@ func (q *request) serveUnlock() {
 		q.refuse(sealedFault())
 		return
 	}
-	q.writeHTML(func(w io.Writer) error { return page.Unlock(w, q.base, q.id) })
+	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.Unlock(w, q.base, q.id) })
 }
 
 func sealedFault() *fault.Error {
@@ -39,9 +39,9 @@ func sealedFault() *fault.Error {
 }
 
 // writeHTML writes a small page.
-func (q *request) writeHTML(write func(io.Writer) error) {
+func (q *request) writeHTML(status int, write func(io.Writer) error) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	q.w.WriteHeader(http.StatusOK)
+	q.w.WriteHeader(status)
 	if q.r.Method != http.MethodHead {
 		_ = write(q.w) // the reader may have gone
 	}

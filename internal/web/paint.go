@@ -32,16 +32,11 @@ type painting struct {
 
 // paint writes the page of a session.
 func (q *request) paint() {
-	address := q.caller().Address()
-	switch q.site.paintLimiter.Acquire(address) {
-	case connlimit.Total:
-		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
-		return
-	case connlimit.PerAddress:
-		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
+	release, ok := q.admitPaint()
+	if !ok {
 		return
 	}
-	defer q.site.paintLimiter.Release(address)
+	defer release()
 	h, desc, err := q.describe()
 	if err != nil {
 		q.refuse(err)
@@ -64,6 +59,20 @@ func (q *request) paint() {
 	if err := p.writeState(); err != nil {
 		p.fail(err)
 	}
+}
+
+// admitPaint takes one of the places for pages in progress, or refuses the request.
+func (q *request) admitPaint() (release func(), ok bool) {
+	address := q.caller().Address()
+	switch q.site.paintLimiter.Acquire(address) {
+	case connlimit.Total:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
+	case connlimit.PerAddress:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
+	default:
+		return func() { q.site.paintLimiter.Release(address) }, true
+	}
+	return nil, false
 }
 
 // describe returns the session shown, and its description before it is read.

@@ -4,6 +4,7 @@ package web
 
 import (
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -47,7 +48,7 @@ func listLink(q session.ListQuery, after string) string {
 // serveSessions writes the list, or the page that asks for a ref.
 func (q *request) serveSessions() {
 	if q.token == "" {
-		q.writeHTML(func(w io.Writer) error { return page.SignIn(w, q.base) })
+		q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.SignIn(w, q.base) })
 		return
 	}
 	space, err := q.fromToken(q.caller())
@@ -59,7 +60,7 @@ func (q *request) serveSessions() {
 		q.refuse(err)
 		return
 	}
-	q.writeHTML(func(w io.Writer) error { return page.Sessions(w, list) })
+	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.Sessions(w, list) })
 }
 
 // readList reads one page of the list.

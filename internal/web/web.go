@@ -97,7 +97,7 @@ func (s *Site) newMux() *http.ServeMux {
 		"/sessions":        func(q *request) { q.serveRead(q.serveSessions) },
 		"/sessions/open":   func(q *request) { q.servePost(q.openSpace) },
 		"/sessions/close":  func(q *request) { q.servePost(q.dropToken) },
-		"/share/{id}":      func(q *request) { q.serveRead(q.paint) },
+		"/share/{id}":      func(q *request) { q.serveRead(q.serveSession) },
 		"/share/{id}/live": func(q *request) { q.serveRead(q.serveLive) },
 		"/s/{id}":          func(q *request) { q.serveRead(q.serveSession) },
 		"/s/{id}/live":     func(q *request) { q.serveRead(q.serveLive) },
@@ -170,13 +170,17 @@ func (q *request) serve(kind string, serve func(*request)) {
 // isShare reports whether the page is a public share's.
 func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
 
-// serveSession writes the page of a ref's session, or without a token the one that asks for it.
+// serveSession writes the page of a session, or what a search of it finds; of a ref's session without
+// a token the page that asks for it.
 func (q *request) serveSession() {
-	if q.token == "" {
+	switch {
+	case q.token == "" && !q.isShare():
 		q.serveUnlock()
-		return
+	case q.r.URL.Query().Has("q"):
+		q.serveSearch()
+	default:
+		q.paint()
 	}
-	q.paint()
 }
 
 // serveRead serves a GET, which takes no body.

@@ -46,7 +46,7 @@ export function gate(start) {
     tell(`Opening ${what}…`, false);
     let reply;
     try {
-      reply = await fetch(location.pathname + location.search, { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
+      reply = await fetch(location.pathname + (field ? location.search : ""), { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
       if (reply.ok) {
         painting = true;
         await paint(reply);
@@ -161,7 +161,7 @@ function fragment() {
 }
 
 // The text of a server's refusal.
-async function reason(reply) {
+export async function reason(reply) {
   try {
     const body = await reply.json();
     const text = body.message ?? body.error?.message ?? body.error;

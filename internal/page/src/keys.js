@@ -2,7 +2,7 @@
 
 import { nextTheme } from "./theme-button.js";
 
-export function keys(contents, follower, blocks) {
+export function keys(contents, follower, search) {
   const help = document.getElementById("help");
   const notice = document.getElementById("notice");
   const foldButton = document.querySelector("[data-do=fold]");
@@ -56,8 +56,11 @@ export function keys(contents, follower, blocks) {
   const does = {
     j: () => go(1),
     k: () => go(-1),
-    t: () => contents.open(),
-    "/": () => contents.open(),
+    t: () => {
+      search?.close();
+      contents.open();
+    },
+    "/": () => search?.open(),
     f: fold,
     c: () => contents.turns.length > 0 && copy(`m-${contents.turns[contents.inView()]}`),
     g: () => scrollTo({ top: 0 }),
@@ -84,5 +87,5 @@ export function keys(contents, follower, blocks) {
     for (const d of closed) d.open = false;
   });
 
-  return { unfolds: () => unfolded };
+  return { unfolds: () => unfolded, tell };
 }

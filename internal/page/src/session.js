@@ -6,6 +6,7 @@ import { Contents } from "./contents.js";
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
 import { Follower } from "./scroll.js";
+import { Search } from "./search.js";
 import { Silence } from "./silence.js";
 import { Growing } from "./text.js";
 import { headers } from "./token.js";
@@ -21,13 +22,15 @@ export function session() {
   const contents = new Contents();
   const totals = new Totals(document.getElementById("log"));
   const follower = new Follower();
-  const { unfolds } = keys(contents, follower, blocks);
+  const search = document.getElementById("find") ? new Search((key, id) => lead(key, id)) : undefined;
+  const { unfolds, tell } = keys(contents, follower, search);
   const line = document.getElementById("line");
   const words = document.getElementById("state");
   // Content that may no longer be seen is removed: only the reason stays, as
   // after reloading the page.
   const over = (title, message) => {
     contents.clear();
+    search?.remove();
     totals.clear();
     follower.clear();
     document.querySelector(".to-contents").remove();
@@ -68,6 +71,25 @@ export function session() {
     follower.changed();
   };
 
+  // Leads to what a search has found: a block, which is loaded if it has not come yet.
+  let wanted; // the key of a block to which it leads once it is there
+  const lead = async (key, id) => {
+    wanted = undefined;
+    if (key === "session") return scrollTo({ top: 0 });
+    if (document.getElementById(id)) return show(id);
+    wanted = key;
+    await growing.refetch(key);
+    if (wanted === key && !blocks.element(key)) tell("It is not there any more, or cannot be loaded now");
+  };
+  const show = (id) => {
+    let element = document.getElementById(id);
+    if (!element.checkVisibility()) element = element.closest(".msg"); // a part that is not shown
+    for (const d of element.querySelectorAll(element.matches(".msg") ? ":scope > .foot > details" : ":scope > details")) d.open = true;
+    if (decode(location.hash.slice(1)) === element.id) follower.goTo(element);
+    else location.hash = element.id;
+    element.querySelector(".link, summary")?.focus({ preventScroll: true });
+  };
+
   const put = ({ key, html }) => {
     const { element, isNew } = blocks.put(key, html);
     if (!element) return;
@@ -75,6 +97,11 @@ export function session() {
     if (isNew) {
       if (unfolds()) for (const d of element.querySelectorAll("details")) d.open = true;
       if (!element.classList.contains("step-start")) follower.added();
+    }
+    search?.changed(key);
+    if (wanted === key) {
+      wanted = undefined;
+      show(element.id);
     }
   };
 
@@ -101,6 +128,7 @@ export function session() {
       gone: ({ key }) => {
         growing.replaced(key);
         blocks.remove(key);
+        search?.changed(key, true);
         changed(key);
       },
       turn: ({ message, html }) => blocks.turn(message, html),
@@ -110,6 +138,7 @@ export function session() {
           document.title = `${title} · Mooring`;
         }
         if (html) blocks.put("session", html);
+        search?.changed("session");
       },
     },
     state: (name, text) => {

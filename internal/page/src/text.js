@@ -36,11 +36,12 @@ export class Growing {
   }
 
   // A block has another value, by an event that does not have it whole. A running fetch may be
-  // older; changes that come during one are fetched together, a while later.
+  // older; changes that come during one are fetched together, a while later. What it gives is done
+  // when a fetch that this began is.
   refetch(key) {
     const waiting = this.#fetching.get(key);
-    if (waiting) waiting.again = true;
-    else this.#reload(key);
+    if (!waiting) return this.#reload(key);
+    waiting.again = true;
   }
 
   append(delta) {
