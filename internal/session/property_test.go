@@ -334,7 +334,14 @@ func (w *twins) compare() {
 		w.compared[o.session] = row.Cursor
 	}
 	for _, id := range w.refs {
-		if a, b := w.group.store.Grant(id), w.single.store.Grant(id); !reflect.DeepEqual(a, b) {
+		a, b := w.group.store.Grant(id), w.single.store.Grant(id)
+		if a != nil && b != nil && capability.IsSession(a.Target) && w.group.store.Session(a.Target).Life == session.Deleted {
+			// What a purge frees in the group of its session's delete is not subtracted: nobody can write under the ref.
+			same := *b
+			same.Bytes = a.Bytes
+			b = &same
+		}
+		if !reflect.DeepEqual(a, b) {
 			w.Fatalf("grants differ:\n%+v\n%+v", a, b)
 		}
 	}
