@@ -40,6 +40,11 @@ func TestShowOwnKinds(t *testing.T) {
 		t.Errorf("show --json: %+v, %v", shown, err)
 	}
 
+	r.okIn(`{"method":"claim","key":"todo/1","lease":3600000,"worker":"w7"}`+"\n", "session", "append", id, "-", "--wait")
+	if out := r.ok("session", "show", id); !regexp.MustCompile(`\ntodo/1 +cursor \d+  owner  \S+  claimed by owner w7 until \S+Z\n  null\n`).MatchString(out) {
+		t.Errorf("show of a claimed key prints\n%s", out)
+	}
+
 	export := r.ok("session", "export", id)
 	if !strings.Contains(export, `"todo/2": {"title":"paint the boat","by":{"name":"Ann"},"tags":[]}`) {
 		t.Errorf("export prints\n%s", export)

@@ -1,4 +1,4 @@
-// Values of kinds of the session's users: there when a page is opened, and as they change.
+// Values of kinds of the session's users, and who works on them: there when a page is opened, and as they change.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -40,6 +40,17 @@ test("a page shows own keys, who changed them, and what patches make of them", a
 
   await append({ method: "put", key: "todo/2", payload: [{ step: "sand", hours: 1 }, { hours: 2, step: "paint" }] });
   await shows(["a", "null"], ["todo/1", "statedone"], ["todo/2", "stephourssand1paint2"]);
+
+  // Who works on a key, until it is given back; a put does not end that.
+  const todo = async () => (await own()).find(([key]) => key === "todo/2")[1];
+  await append({ method: "claim", key: "todo/2", lease: 600_000, worker: "w7" });
+  await until("the claim is shown", async () => /Claimed by owner\/helper w7 until \S/.test(await todo()));
+  const claim = JSON.parse(await commands.run(["session", "get", ref.text, "todo/2", "--json"])).claim.cursor;
+  await append({ method: "put", key: "todo/2", payload: [{ step: "sand", hours: 1 }, { hours: 3, step: "paint" }], claim });
+  await until("the put and the claim are shown", async () => /Claimed by owner\/helper w7 until \S.*paint3/.test(await todo()));
+  await append({ method: "release", key: "todo/2", claim });
+  await until("the claim is gone", async () => !/Claimed/.test(await todo()));
+  await append({ method: "put", key: "todo/2", payload: [{ step: "sand", hours: 1 }, { hours: 2, step: "paint" }] });
   await visit.page.reload();
   await shows(["a", "owner/helper"], ["todo/1", "statedone"], ["todo/2", "stephourssand1paint2"]);
   await shows(["a", "owner/helper"], ["todo/1", "owner/helper"], ["todo/2", "owner/helper"]);

@@ -39,7 +39,8 @@ func Frames(e *session.Event, place Placing) []Frame {
 		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
 	case session.MethodRemove, session.MethodPurge:
 		return []Frame{gone(e.Key)}
-	case session.MethodPatch, session.MethodAdd: // whose payload is the change alone
+	case session.MethodPatch, session.MethodAdd, // whose payload is the change alone
+		session.MethodClaim, session.MethodRelease, session.MethodLapse:
 		return []Frame{frame("changed", struct {
 			Key string `json:"key"`
 		}{e.Key})}

@@ -5,6 +5,7 @@ package page
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-// own writes a value of a user's own kind; by is its last change.
+// own writes a value of a user's own kind, and who works on it; by is its last change.
 func own(o *out, e *session.Entry, by session.Change, p fields) {
 	restOpen(o, e)
 	o.lit(`<details class="card own" open><summary><span class="name">`)
@@ -26,6 +27,13 @@ func own(o *out, e *session.Entry, by session.Change, p fields) {
 		o.lit(`</span>`)
 	}
 	o.lit(`</summary><div class="body">`)
+	if c := e.Claim; c != nil {
+		o.lit(`<p class="claim" dir="auto">Claimed by `)
+		o.text(oneLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker), labelBytes))
+		o.lit(` until `)
+		o.time(c.Until)
+		o.lit(`</p>`)
+	}
 	t := tree{o: o, values: treeValues, bytes: shownBytes}
 	t.value(p, 0)
 	if t.full {

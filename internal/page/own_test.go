@@ -45,6 +45,21 @@ func TestOwnKindsAuthors(t *testing.T) {
 	}
 }
 
+// Who works on a key is the actor, or the ref where it names none, and the worker.
+func TestClaimedKeys(t *testing.T) {
+	t.Parallel()
+	for want, claim := range map[string]*session.Claim{
+		`<p class="claim" dir="auto">Claimed by owner/&lt;b&gt; w1 until <time`: {Ref: "ses_1.a", Actor: "owner/<b>", Worker: "w1", Until: 1_700_000_000_000},
+		`<p class="claim" dir="auto">Claimed by ses_1.a until <time`:            {Ref: "ses_1.a", Until: 1_700_000_000_000},
+		`<div class="body"><code class="v" dir="auto">1</code>`:                 nil,
+	} {
+		html := page.Block(&session.Entry{Key: "todo", Payload: []byte(`1`), Claim: claim}, session.Change{Cursor: 4}, nil)
+		if sound(t, want, html); !strings.Contains(string(html), want) {
+			t.Errorf("%+v: %s", claim, html)
+		}
+	}
+}
+
 // A value of any size and depth costs bounded HTML.
 func TestOwnKindsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,9 @@ export function session() {
     frames: {
       block: (block) => {
         growing.replaced(block.key);
+        const claim = blocks.element(block.key)?.querySelector(".own > .body > .claim"); // a put does not end it, and does not say it
         put(block);
+        if (claim) blocks.element(block.key)?.querySelector(".own > .body")?.prepend(claim);
       },
       text: (delta) => growing.append(delta),
       changed: ({ key }) => growing.refetch(key),
