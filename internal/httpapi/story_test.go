@@ -82,6 +82,9 @@ func TestTheStory(t *testing.T) {
 		if want := fmt.Sprintf(`{"cursor":3,"more":false,"entries":[{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"bytes":%d,"ref":"`, len(payload)); state.status != 200 || !strings.HasPrefix(string(state.text), want) || !strings.HasSuffix(string(state.text), `,"payload":`+payload+`}]}`) {
 			t.Errorf("the state below a prefix is %d %s", state.status, state.text)
 		}
+		if found := r.must(200, "GET", at+"/search?q=hi", owner, nil)["found"].([]any); len(found) != 1 || found[0].(obj)["place"] != "/title" {
+			t.Errorf("a search finds %v", found)
+		}
 		page := r.ask("GET", at+"/events?after=1&limit=1", owner, nil)
 		if page.status != 200 || page.json["after"] != json.Number("2") || page.json["more"] != true || page.json["cursor"] != json.Number("3") {
 			t.Errorf("the page is %s", page.text)
