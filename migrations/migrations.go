@@ -94,7 +94,23 @@ func upLocked(ctx context.Context, db *sql.DB, set Schema) (err error) {
 			return fmt.Errorf("migrate %s: lock: %w", set.Name, err)
 		}
 	}
-	return up(ctx, db, set)
+	// The servers that are at work take locks in an order of their own, so Postgres may give up a
+	// migration in favour of a transaction of theirs. It has changed nothing then.
+	for range maxDeadlocks {
+		if err = up(ctx, db, set); !isDeadlock(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// maxDeadlocks is how often a migration may be given up. Each takes Postgres a second to find.
+const maxDeadlocks = 20
+
+// isDeadlock reports whether Postgres gave up a transaction (40P01, deadlock_detected).
+func isDeadlock(err error) bool {
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && state.SQLState() == "40P01"
 }
 
 func up(ctx context.Context, db *sql.DB, set Schema) error {

@@ -210,3 +210,49 @@ func TestNoLockIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestUpAmongTransactions: a migration is done although Postgres gives it up in favour of a transaction
+// that needs what it has locked, and has what it needs.
+func TestUpAmongTransactions(t *testing.T) {
+	t.Parallel()
+	open := opener(t, "pgx", pgtest.URL(t), 4)
+	db := open()
+	newest, err := Postgres.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Up(t.Context(), db, upTo(t, Postgres, int(newest)-1)); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	do := func(statement string) {
+		t.Helper()
+		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	do("SET LOCAL deadlock_timeout = '1min'") // so it is the migration that finds the deadlock, and is given up
+	do("LOCK TABLE grants IN ROW EXCLUSIVE MODE")
+	migrated := make(chan error, 1)
+	go func() { migrated <- Up(context.WithoutCancel(t.Context()), db, Postgres) }()
+	for waits := false; !waits; {
+		if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'grants'::regclass AND NOT granted)").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("LOCK TABLE sessions IN ROW EXCLUSIVE MODE") // which the migration has
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Errorf("up: %v", err)
+	}
+	var at int64
+	if err := db.QueryRow("SELECT max(version_id) FROM " + Postgres.Table).Scan(&at); err != nil || at != newest {
+		t.Errorf("at version %d, not %d, %v", at, newest, err)
+	}
+}

@@ -2,6 +2,9 @@
 
 -- +goose Up
 
+-- In the order in which servers that are at work lock them.
+LOCK TABLE sessions, grants, entries IN ACCESS EXCLUSIVE MODE;
+
 -- Keys are listed by first put: those of a kind in the order of their places. (A column of the kind
 -- would have the whole table written anew, under its lock.)
 CREATE INDEX entries_put ON entries (session, split_part(key, '/', 1), ord, ord_index, key);
