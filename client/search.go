@@ -31,8 +31,6 @@ type FoundPage struct {
 	Indexing bool   // the server's index of the session is not up to date yet: there may be others
 }
 
-const maxFound = session.MaxFound
-
 // Search yields the entries in whose values all words of a query are, the last in the session's order
 // first, any number of them. Words are letters and digits in any case; those of identifiers
 // (user_name, userName) are found one by one as well, as are characters of scripts without spaces,
@@ -44,7 +42,7 @@ const maxFound = session.MaxFound
 func (s *Session) Search(ctx context.Context, query string) iter.Seq2[Found, error] {
 	return func(yield func(Found, error) bool) {
 		for after, more := "", true; more; {
-			page, err := s.SearchPage(ctx, query, after, maxFound)
+			page, err := s.SearchPage(ctx, query, after, session.MaxFound)
 			if err != nil {
 				yield(Found{}, err)
 				return

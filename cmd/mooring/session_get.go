@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,12 +74,9 @@ func showEntry(e client.EntryInfo) shownEntry {
 	return shown
 }
 
-// claimText returns who works on a key, and until when, as ls shows it.
-func claimText(c *client.Claim) string {
-	if c == nil {
-		return "-"
-	}
-	return clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(c.Until)
+// String returns who works on a key, and until when.
+func (c *shownClaim) String() string {
+	return clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(time.UnixMilli(c.Until))
 }
 
 func (h *homeFlags) get(ctx context.Context, s *client.Session, keys []string) error {
@@ -182,7 +180,11 @@ func (h *homeFlags) ls(ctx context.Context, s *client.Session, o client.KeyOptio
 				}
 				continue
 			}
-			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10), claimText(e.Claim)}
+			claimed := "-"
+			if c := showEntry(e).Claim; c != nil {
+				claimed = c.String()
+			}
+			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10), claimed}
 			if o.Values {
 				row = append(row, clipLine(string(oneLine(e.Payload))))
 			}

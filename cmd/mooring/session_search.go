@@ -25,9 +25,9 @@ func sessionSearchCmd(h *homeFlags) *cobra.Command {
 			"messages and their parts, and values of your own kinds. Each line has the key, who wrote the value,\n" +
 			"and what the words stand in. Words are letters and digits, in any case. A part of an identifier is a\n" +
 			"word, as name in user_name and userName; so are characters of scripts without spaces, and emoji.\n" +
-			"The words of one argument, as \"two words\", are found one after the other. With --json each line is an object: that\n" +
-			"of ls, the place of the text in the value as a JSON Pointer, and the excerpt, in turn what is beside\n" +
-			"a match and a match.\n\n" + refHelp,
+			"The words of one argument, as \"two words\", are found one after the other. With --json each line is\n" +
+			"an object: that of ls, the place of the text in the value as a JSON Pointer, and the excerpt, in\n" +
+			"turn what is beside a match and a match.\n\n" + refHelp,
 		Example: "  mooring session search ses_01J… login fails\n  mooring session search @reader.ref \"connection refused\" --limit 0 --json",
 		Args:    argCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,8 +92,8 @@ func (h *homeFlags) search(ctx context.Context, s *client.Session, query string,
 			return err
 		}
 		found += len(page.Found)
-		if after, more = page.Next, page.Next != ""; more && found == limit {
-			fmt.Fprintf(h.env.err, "there may be others: --limit 0 finds all\n")
+		if after, more = page.Next, page.Next != ""; more && limit > 0 && found == limit {
+			fmt.Fprintln(h.env.err, "there may be others: --limit 0 finds all")
 			more = false
 		}
 	}

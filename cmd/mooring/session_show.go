@@ -160,7 +160,7 @@ func (h *homeFlags) printValues(s *shownSession) error {
 		}
 		claimed := ""
 		if c := e.Claim; c != nil {
-			claimed = "  claimed by " + clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(time.UnixMilli(c.Until))
+			claimed = "  claimed by " + c.String()
 		}
 		fmt.Fprintf(h.env.out, "\n%s  cursor %d  %s  %s%s\n", e.Key, e.Cursor, by, formatTime(at), claimed)
 		if err := printValue(h.env.out, e.Payload); err != nil {

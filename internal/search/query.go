@@ -88,7 +88,7 @@ func (q *Query) Alternatives() [][][]string {
 			for j, p := range parts {
 				switch next := j + 1; {
 				case p.joined:
-					words = append(words, parts[j-1].text+p.text)
+					words = append(words, pair(parts[j-1].text, p.text))
 				case next < len(parts) && parts[next].joined: // is in the pair
 				default:
 					words = append(words, p.text)
@@ -214,7 +214,7 @@ const (
 func excerpt(text string, spans []span) []string {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
 	from := wordStart(text, spans[0].start-excerptBefore, spans[0].start)
-	to := wordEnd(text, max(from+excerptBytes, min(spans[0].end, spans[0].start+excerptBytes)))
+	to := charStart(text, max(from+excerptBytes, min(spans[0].end, spans[0].start+excerptBytes)))
 	var pieces []string
 	at := from
 	for _, s := range spans {
@@ -246,16 +246,12 @@ func wordStart(text string, at, below int) int {
 	return at
 }
 
-// wordEnd returns the end of the last character up to at.
-func wordEnd(text string, at int) int {
+// charStart returns the beginning of the character that the byte at at belongs to, and the end of the
+// text beyond that.
+func charStart(text string, at int) int {
 	if at >= len(text) {
 		return len(text)
 	}
-	return charStart(text, at)
-}
-
-// charStart returns the beginning of the character that the byte at at belongs to.
-func charStart(text string, at int) int {
 	for at > 0 && text[at]&0xC0 == 0x80 {
 		at--
 	}

@@ -212,7 +212,7 @@ func clip(s string) string {
 }
 
 // pair is the index's word for two neighbours in a run.
-func pair(a, b part) string { return a.text + b.text }
+func pair(a, b string) string { return a + b }
 
 // Words returns the different words by which an index finds a value, at most MaxWords: words and
 // their parts, the characters of runs and their pairs, symbols.
@@ -232,7 +232,7 @@ func Words(key string, value []byte) []string {
 			}
 			for i, p := range s.parts {
 				if add(p.text); s.run && i > 0 {
-					add(pair(s.parts[i-1], p))
+					add(pair(s.parts[i-1].text, p.text))
 				}
 			}
 			return len(words) < MaxWords
