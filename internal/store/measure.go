@@ -98,10 +98,7 @@ func (s *Store) Measure(ctx context.Context, id string) (bytes int64, err error)
 	defer leave()
 	err = s.update(ctx, func(t *tx) error {
 		var row *session.Row
-		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found)
-			return err
-		})
+		queueRow(t.run, lockSessions, id, &row)
 		if err := t.run.Flush(ctx); err != nil || row == nil {
 			return err
 		}

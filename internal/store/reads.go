@@ -23,10 +23,7 @@ func queueAccess(run Runner, sight *session.Access, id string, refIDs []string) 
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
 	run.QueueNow(setClock(&sight.Now))
 	if id != "" {
-		run.Queue(readSessions, textRows([]string{id}), nil, func(row Scanner) (err error) {
-			sight.Row, err = scanSession(row)
-			return err
-		})
+		queueRow(run, readSessions, id, &sight.Row)
 	}
 	if len(refIDs) > 0 {
 		run.Queue(readGrants, refRows(refIDs), nil, grantsByID(sight.Grants))

@@ -265,10 +265,7 @@ func (t *tx) updateIndex(ctx context.Context, id string, target uint64) (done bo
 		return false, t.beginIndex(ctx, id)
 	}
 	var row *session.Row
-	t.run.Queue(readSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-		row, err = scanSession(found)
-		return err
-	})
+	queueRow(t.run, readSessions, id, &row)
 	if err := t.run.Flush(ctx); err != nil { // or the values might be those from before the lock
 		return false, err
 	}
@@ -297,10 +294,7 @@ func (t *tx) updateIndex(ctx context.Context, id string, target uint64) (done bo
 // beginIndex makes the row of a session's index.
 func (t *tx) beginIndex(ctx context.Context, id string) error {
 	var row *session.Row
-	t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-		row, err = scanSession(found)
-		return err
-	})
+	queueRow(t.run, lockSessions, id, &row)
 	if err := t.run.Flush(ctx); err != nil {
 		return err
 	}

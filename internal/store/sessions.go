@@ -116,6 +116,14 @@ func sessionValues(s *session.Row) []any {
 		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.ExemptBytes, int64(s.Order), int64(s.Needs)}
 }
 
+// queueRow queues a read of a session's row; to is set if there is one.
+func queueRow(run Runner, read *Statement, id string, to **session.Row) {
+	run.Queue(read, textRows([]string{id}), nil, func(row Scanner) (err error) {
+		*to, err = scanSession(row)
+		return err
+	})
+}
+
 // textRows returns values as rows of a list with one column.
 func textRows(values []string) [][]any {
 	list := make([][]any, len(values))

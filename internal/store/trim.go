@@ -97,10 +97,7 @@ func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Durati
 func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row, open := &session.Row{}, []*session.Turn(nil)
-		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found)
-			return err
-		})
+		queueRow(t.run, lockSessions, id, &row)
 		t.run.QueueNow(setClock(&t.now))
 		t.run.Queue(readFirstOpen, nil, []any{id}, collect(&open, scanTurn))
 		if err := t.run.Flush(ctx); err != nil {
@@ -172,10 +169,7 @@ func removal(table, session, rest, which string) *Statement {
 func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row := &session.Row{}
-		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found)
-			return err
-		})
+		queueRow(t.run, lockSessions, id, &row)
 		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
