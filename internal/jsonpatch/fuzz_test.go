@@ -18,7 +18,8 @@ func FuzzMerge(f *testing.F) {
 		f.Add([]byte(c.Value), []byte(c.Patch))
 	}
 	f.Fuzz(func(t *testing.T, value, patch []byte) {
-		got, err := Merge(value, patch)
+		got, made, err := Merge(value, patch)
+		checkMade(t, value, got, made)
 		sound := ledger.IsJSON(patch) && (len(value) == 0 || ledger.IsJSON(value))
 		if err != nil {
 			if fault.CodeOf(err) != fault.BadPayload || got != nil {
@@ -29,7 +30,7 @@ func FuzzMerge(f *testing.F) {
 		if !sound || !ledger.IsJSON(got) {
 			t.Fatalf("%q and %q: %q", value, patch, got)
 		}
-		if again, err := Merge(got, patch); err != nil || string(again) != string(got) {
+		if again, _, err := Merge(got, patch); err != nil || string(again) != string(got) {
 			t.Fatalf("%q and %q: %q, merged again %q, %v", value, patch, got, again, err)
 		}
 		if !utf8.Valid(value) || !utf8.Valid(patch) {
@@ -50,7 +51,8 @@ func FuzzAdd(f *testing.F) {
 		f.Add([]byte(c.Value), c.Member, c.By)
 	}
 	f.Fuzz(func(t *testing.T, value []byte, member string, by int64) {
-		got, err := Add(value, member, by)
+		got, made, err := Add(value, member, by)
+		checkMade(t, value, got, made)
 		if err != nil {
 			if fault.CodeOf(err) != fault.BadPayload || got != nil {
 				t.Fatalf("%q, %q, %d: %q, %v", value, member, by, got, err)
@@ -66,7 +68,7 @@ func FuzzAdd(f *testing.F) {
 		if sum, found := ledger.Member(got, member); !ledger.IsJSON(got) || !found || string(sum) != strconv.FormatInt(was+by, 10) {
 			t.Fatalf("%q, %q, %d: %q", value, member, by, got)
 		}
-		if back, err := Add(got, member, -by); err != nil {
+		if back, _, err := Add(got, member, -by); err != nil {
 			t.Fatalf("%q, %q, %d: %q, and back: %v", value, member, by, got, err)
 		} else if _, found := ledger.Member(value, member); found && string(back) != string(value) {
 			t.Fatalf("%q, %q, %d: %q, and back %q", value, member, by, got, back)

@@ -36,16 +36,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pieces"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // maxInteger bounds what Add takes and gives: the integers that JavaScript's numbers hold exactly.
 const maxInteger = 1<<53 - 1
 
-// Merge returns the value with the patch merged into it. A value of no bytes is absent. Errors are
-// BadPayload, and name places by their offset in bytes, never what stands there: who may write a
-// value may not read it, perhaps. The result shares no memory with the arguments.
-func Merge(value, patch []byte) ([]byte, error) {
+// Merge returns the value with the patch merged into it, and what it has of the old value: made is nil
+// if that is nothing. A value of no bytes is absent. Errors are BadPayload, and name places by their
+// offset in bytes, never what stands there: who may write a value may not read it, perhaps. The result
+// shares no memory with the arguments; made shares the result's.
+func Merge(value, patch []byte) (result []byte, made pieces.List, err error) {
 	return merge(value, patch, nil)
 }
 
@@ -54,14 +56,14 @@ func Merge(value, patch []byte) ([]byte, error) {
 // absent counts as 0, and its name is spelled with no escapes but those that JSON demands (as in
 // RFC 8785). What is there, what is added and the sum are integers within ±(2^53 − 1), the first
 // written without fraction, exponent or the sign of -0; anything else is BadPayload.
-func Add(value []byte, member string, by int64) ([]byte, error) {
+func Add(value []byte, member string, by int64) (result []byte, made pieces.List, err error) {
 	switch {
 	case len(value) > 0 && ledger.IsJSON(value) && !isObject(value):
-		return nil, fault.BadPayload.With("the value is no object: a number is added to a member of one")
+		return nil, nil, fault.BadPayload.With("the value is no object: a number is added to a member of one")
 	case by < -maxInteger || by > maxInteger:
-		return nil, fault.BadPayload.With("what is added is not within ±9007199254740991")
+		return nil, nil, fault.BadPayload.With("what is added is not within ±9007199254740991")
 	case !utf8.ValidString(member):
-		return nil, fault.BadPayload.With("the member's name is not Unicode text")
+		return nil, nil, fault.BadPayload.With("the member's name is not Unicode text")
 	}
 	patch := strconv.AppendInt(append(appendName([]byte{'{'}, member), ':'), by, 10)
 	return merge(value, append(patch, '}'), func(old []byte, at int) ([]byte, error) {
@@ -77,22 +79,27 @@ func Add(value []byte, member string, by int64) ([]byte, error) {
 }
 
 // merge is Merge, with what replaces a member's old value, if that is not the patch's value.
-func merge(value, patch []byte, sum func(old []byte, at int) ([]byte, error)) ([]byte, error) {
+func merge(value, patch []byte, sum func(old []byte, at int) ([]byte, error)) ([]byte, pieces.List, error) {
 	switch {
 	case !ledger.IsJSON(patch):
-		return nil, fault.BadPayload.With("the patch is not JSON text, or nested too deep")
+		return nil, nil, fault.BadPayload.With("the patch is not JSON text, or nested too deep")
 	case len(value) > 0 && !ledger.IsJSON(value):
-		return nil, fault.BadPayload.With("the value is not JSON text, or nested too deep")
+		return nil, nil, fault.BadPayload.With("the value is not JSON text, or nested too deep")
 	case !isObject(patch):
-		return bytes.Clone(patch), nil
-	case !isObject(value):
+		return bytes.Clone(patch), nil, nil
+	}
+	old := isObject(value)
+	if !old {
 		value = []byte("{}")
 	}
 	m := newMerger(value, patch, sum)
 	if err := m.merge(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.out, nil
+	if !old {
+		return m.out, nil, nil
+	}
+	return m.out, m.made(), nil
 }
 
 func isObject(b []byte) bool {
@@ -109,8 +116,12 @@ type merger struct {
 	members      []member       // the patch's, each before those in it; the first is the patch itself
 	names        map[nameIn]int // members by name; unnamed, for names of the value that the patch does not have
 	out          []byte
-	passed       int // bytes of value and patch that were passed, for the test that each is passed once
+	kept         []kept // parts of the value in out, in order
+	passed       int    // bytes of value and patch that were passed, for the test that each is passed once
 }
+
+// kept is bytes from to below to of the value, which stand at byte at of out.
+type kept struct{ at, from, to int }
 
 // member is a member of the patch.
 type member struct {
@@ -191,24 +202,26 @@ func (m *merger) skip(b []byte, i int) (end, next int) {
 
 // merged is an object of the value that is being merged with one of the patch.
 type merged struct {
-	object int    // the patch's
-	indent []byte // the white space after the opening brace
-	kept   bool   // a member is in out
-	end    int    // where the last member's value ends in the value, or the brace
+	object int  // the patch's
+	brace  int  // where the opening brace is
+	first  int  // where the first member's name begins
+	kept   bool // a member is in out
+	end    int  // where the last member's value ends in the value, or the brace
 }
 
 // walk merges the patch into the value: it writes out.
 func (m *merger) walk() error {
 	v := m.value
 	i := skipSpace(v)
-	m.out = append(make([]byte, 0, len(v)+len(m.patch)), v[:i+1]...)
-	open := []merged{{end: i + 1}}
+	m.out = make([]byte, 0, len(v)+len(m.patch))
+	m.keep(0, i+1)
+	open := []merged{{brace: i, end: i + 1}}
 	for {
 		o := &open[len(open)-1]
 		from, to, at, more := ledger.NextName(v, i)
 		if m.passed += from - i; more {
 			if v[i] == '{' {
-				o.indent = v[i+1 : from]
+				o.first = from
 			}
 			k, err := m.meet(o.object, from, to)
 			if err != nil {
@@ -217,22 +230,22 @@ func (m *merger) walk() error {
 			m.passed += at - from
 			merges := k != unnamed && m.members[k].object && v[at] == '{'
 			if k == unnamed || !m.members[k].null() {
-				if lead := v[o.end:from]; o.kept {
-					m.out = append(m.out, lead...)
+				if o.kept {
+					m.keep(o.end, from)
 				} else {
-					m.out = append(m.out, o.indent...)
+					m.keep(o.brace+1, o.first)
 				}
-				m.out = append(m.out, v[from:at]...)
+				m.keep(from, at)
 				o.kept = true
 			}
 			if merges {
-				m.out = append(m.out, '{')
-				open = append(open, merged{object: k, end: at + 1})
+				m.keep(at, at+1)
+				open = append(open, merged{object: k, brace: at, end: at + 1})
 				i = at
 				continue
 			}
 			o.end, i = m.skip(v, at)
-			if err := m.replace(k, v[at:o.end], at); err != nil {
+			if err := m.replace(k, at, o.end); err != nil {
 				return err
 			}
 		} else {
@@ -241,15 +254,38 @@ func (m *merger) walk() error {
 		for v[i] == '}' {
 			o := &open[len(open)-1]
 			m.add(o)
-			m.out = append(m.out, v[o.end:i+1]...)
+			m.keep(o.end, i+1)
 			if open = open[:len(open)-1]; len(open) == 0 {
-				m.out = append(m.out, v[i+1:]...)
+				m.keep(i+1, len(v))
 				return nil
 			}
 			open[len(open)-1].end = i + 1
 			_, i = m.skip(v, i+1)
 		}
 	}
+}
+
+// keep writes bytes from to below to of the value.
+func (m *merger) keep(from, to int) {
+	at := len(m.out)
+	m.out = append(m.out, m.value[from:to]...)
+	if n := len(m.kept); n > 0 {
+		if last := &m.kept[n-1]; last.to == from && last.at+last.to-last.from == at {
+			last.to = to
+			return
+		}
+	}
+	m.kept = append(m.kept, kept{at, from, to})
+}
+
+// made returns the pieces of out.
+func (m *merger) made() (l pieces.List) {
+	end := 0
+	for _, k := range m.kept {
+		l = l.New(m.out[end:k.at:k.at]).Keep(k.from, k.to)
+		end = k.at + k.to - k.from
+	}
+	return l.New(m.out[end:])
 }
 
 // meet returns the index of the patch's member of the name that the value has at from.
@@ -271,13 +307,13 @@ func (m *merger) meet(object, from, to int) (int, error) {
 	return k, nil
 }
 
-// replace writes what stands in place of old, the value at a byte of the value: member k's.
-func (m *merger) replace(k int, old []byte, at int) error {
+// replace writes what stands in place of bytes at to below end of the value: member k's.
+func (m *merger) replace(k, at, end int) error {
 	switch {
 	case k == unnamed:
-		m.out = append(m.out, old...)
+		m.keep(at, end)
 	case m.sum != nil:
-		text, err := m.sum(old, at)
+		text, err := m.sum(m.value[at:end], at)
 		if err != nil {
 			return err
 		}

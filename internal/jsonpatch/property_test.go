@@ -113,10 +113,11 @@ func mergePatch(target, patch any) any {
 
 func mustMerge(t *testing.T, value, patch string) string {
 	t.Helper()
-	got, err := Merge([]byte(value), []byte(patch))
+	got, made, err := Merge([]byte(value), []byte(patch))
 	if err != nil {
 		t.Fatalf("%q and %q: %v", value, patch, err)
 	}
+	checkMade(t, []byte(value), got, made)
 	return string(got)
 }
 
@@ -188,7 +189,8 @@ func TestAddIsMergeWithTheSum(t *testing.T) {
 	for range 2_000 {
 		value, n, by := w.object(3), w.Int64N(2*maxInteger+1)-maxInteger, w.Int64N(2*maxInteger+1)-maxInteger
 		had := mustMerge(t, value.json, `{"n":`+strconv.FormatInt(n, 10)+`}`)
-		got, err := Add([]byte(had), "n", by)
+		got, made, err := Add([]byte(had), "n", by)
+		checkMade(t, []byte(had), got, made)
 		if sum := n + by; sum < -maxInteger || sum > maxInteger {
 			if err == nil {
 				t.Fatalf("%q and %d: %q", had, by, got)
@@ -196,7 +198,7 @@ func TestAddIsMergeWithTheSum(t *testing.T) {
 		} else if want := mustMerge(t, had, `{"n":`+strconv.FormatInt(sum, 10)+`}`); err != nil || string(got) != want {
 			t.Fatalf("%q and %d: %q, %v, want %q", had, by, got, err, want)
 		}
-		if same, err := Add([]byte(had), "n", 0); err != nil || string(same) != had {
+		if same, _, err := Add([]byte(had), "n", 0); err != nil || string(same) != had {
 			t.Fatalf("%q and 0: %q, %v", had, same, err)
 		}
 	}

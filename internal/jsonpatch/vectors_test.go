@@ -4,6 +4,7 @@ package jsonpatch
 // depth.
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pieces"
 )
 
 type vectors struct {
@@ -43,17 +45,64 @@ func TestVectors(t *testing.T) {
 	}
 	for _, c := range v.Merge {
 		value, patch := []byte(c.Value), []byte(c.Patch)
-		got, err := Merge(value, patch)
+		got, made, err := Merge(value, patch)
+		checkMade(t, []byte(c.Value), got, made)
 		clear(value) // the result shares no memory with them
 		clear(patch)
 		check(t, got, err, c.Result, c.Error, "%.200s and %.200s", c.Value, c.Patch)
 	}
 	for _, c := range v.Add {
-		got, err := Add([]byte(c.Value), c.Member, c.By)
+		got, made, err := Add([]byte(c.Value), c.Member, c.By)
+		checkMade(t, []byte(c.Value), got, made)
 		check(t, got, err, c.Result, c.Error, "%s of %s and %d", c.Member, c.Value, c.By)
 	}
-	if got, err := Merge(nil, []byte(`{"a":1}`)); err != nil || string(got) != `{"a":1}` {
-		t.Errorf("nil: %s, %v", got, err)
+	if got, made, err := Merge(nil, []byte(`{"a":1}`)); err != nil || string(got) != `{"a":1}` || made != nil {
+		t.Errorf("nil: %s, %v, %v", got, made, err)
+	}
+}
+
+// checkMade checks that a result is made of what Merge or Add says.
+func checkMade(t *testing.T, value, got []byte, made pieces.List) {
+	t.Helper()
+	if made == nil {
+		return
+	}
+	if text, err := made.Of(value); err != nil || !bytes.Equal(text, got) {
+		t.Errorf("%.200q: %.200q is said to be %v, which is %.200q, %v", value, got, made, text, err)
+	}
+}
+
+// A result is said to have of the old value all that the patch does not name.
+func TestMadeOfWhatStays(t *testing.T) {
+	t.Parallel()
+	const value = ` { "a" : 1, "b":{"c":[1,2],"d":"x"},"e":null } `
+	for _, c := range []struct {
+		patch string
+		added int // bytes that are not the old value's
+		list  int // pieces
+	}{
+		{`{}`, 0, 1},
+		{`{"a":2}`, 1, 3},
+		{`{"b":{"d":"yy"}}`, 4, 3},
+		{`{"a":2,"b":{"d":3}}`, 2, 5},
+		{`{"a":null}`, 0, 2},
+		{`{"e":null}`, 0, 2},
+		{`{"f":[ ]}`, 8, 3},
+		{`{"b":1}`, 1, 3},
+		{`[1]`, 0, 0},
+	} {
+		got, made, err := Merge([]byte(value), []byte(c.patch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkMade(t, []byte(value), got, made)
+		added := 0
+		for _, p := range made {
+			added += len(p.Text)
+		}
+		if added != c.added || len(made) != c.list {
+			t.Errorf("%s: %q, %d new bytes in %d pieces, want %d in %d: %v", c.patch, got, added, len(made), c.added, c.list, made)
+		}
 	}
 }
 
@@ -81,10 +130,10 @@ func TestNotUTF8(t *testing.T) {
 		{`{}`, "{ \"a\xff\":1}", "", "bad_payload: the patch has a name that is not UTF-8, at byte 2"},
 		{"{\"a\":\"\xff\",\"b\":{\"\xff\":1}}", "{\"c\":\"\xfe\"}", "{\"a\":\"\xff\",\"b\":{\"\xff\":1},\"c\":\"\xfe\"}", ""},
 	} {
-		got, err := Merge([]byte(c.value), []byte(c.patch))
+		got, _, err := Merge([]byte(c.value), []byte(c.patch))
 		check(t, got, err, c.want, c.err, "%q and %q", c.value, c.patch)
 	}
-	_, err := Add(nil, "a\xff", 1)
+	_, _, err := Add(nil, "a\xff", 1)
 	check(t, nil, err, "", "bad_payload: the member's name is not Unicode text", "a name")
 }
 
@@ -106,7 +155,8 @@ func TestDeep(t *testing.T) {
 		{deep(most+1, `{}`), []byte(`{}`), "", "bad_payload: the value is not JSON text, or nested too deep"},
 		{[]byte(`{}`), deep(most+1, `{}`), "", "bad_payload: the patch is not JSON text, or nested too deep"},
 	} {
-		got, err := Merge(c.value, c.patch)
+		got, made, err := Merge(c.value, c.patch)
+		checkMade(t, c.value, got, made)
 		check(t, got, err, c.want, c.err, "%.20s and %.20s", c.value, c.patch)
 	}
 }

@@ -124,7 +124,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		if k.Own() {
 			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
 		}
-		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, false)
+		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, writeWhole)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonpatch"
+	"github.com/mooring-rpc/mooring/internal/pieces"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -42,7 +43,7 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 	a.endLapsed(key)
 	ev := a.emitWithSum(MethodPut, key, schema, payload, e.Sum)
 	e.Cursor, e.Since = ev.Cursor, ev.Cursor
-	a.v.put(a.s, e, ev, 0, true)
+	a.v.put(a.s, e, ev, 0, writeInEvent)
 	return a.changed(), nil
 }
 
@@ -147,7 +148,7 @@ func (a *applier) edit(key string, want guard, schema uint32, method string, cha
 	if old != nil {
 		base = old.Payload
 	}
-	value, bad := EditedValue(method, base, change)
+	value, made, bad := editedValue(method, base, change)
 	if bad != nil {
 		return nil, fault.From(nil, bad, "change "+key)
 	}
@@ -170,16 +171,26 @@ func (a *applier) edit(key string, want guard, schema uint32, method string, cha
 	if err := a.checkValue(key, value); err != nil {
 		return nil, err
 	}
+	write, err := storeEdit(slot, e, old, made)
+	if err != nil {
+		return nil, err
+	}
 	a.endLapsed(key)
 	ev := a.emit(method, key, schema, change)
 	e.Cursor = ev.Cursor
-	a.v.put(a.s, e, ev, 0, false)
+	a.v.put(a.s, e, ev, 0, write)
 	return a.changed(), nil
 }
 
 // EditedValue returns the value that a patch or add event with payload change makes of base, nil for
 // none. Its rule never changes: folding a log must always give the same state.
 func EditedValue(method string, base, change []byte) ([]byte, error) {
+	value, _, err := editedValue(method, base, change)
+	return value, err
+}
+
+// editedValue is EditedValue, with what the value has of base (jsonpatch.Merge).
+func editedValue(method string, base, change []byte) (value []byte, made pieces.List, err error) {
 	if method == MethodPatch {
 		return jsonpatch.Merge(base, change)
 	}

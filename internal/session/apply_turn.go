@@ -29,7 +29,7 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
-	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, true)
+	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, writeInEvent)
 	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
 	a.v.markOrphans(a.s)
 	return a.changed(), nil
@@ -136,7 +136,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	for i := range entries {
 		e := &entries[i]
 		e.Cursor = ev.Cursor
-		a.v.put(a.s, e, ev, i, false)
+		a.v.put(a.s, e, ev, i, writeWhole)
 	}
 	end := *t
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest

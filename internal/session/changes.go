@@ -65,10 +65,7 @@ func (s *sessionView) changes(c *Changes) {
 		key, slot := w.key, w.slot
 		switch slot.write {
 		case writeDrop:
-			if c.DropEntries == nil {
-				c.DropEntries = map[string][]string{}
-			}
-			c.DropEntries[s.row.ID] = append(c.DropEntries[s.row.ID], key)
+			addKey(&c.DropEntries, s.row.ID, key)
 		case writeAppended:
 			c.Appended = append(c.Appended, slot.entry)
 		case writeWhole:
@@ -76,6 +73,11 @@ func (s *sessionView) changes(c *Changes) {
 		case writeInEvent:
 			slot.entry.Payload = nil // it is the event's; the view is not read any more
 			c.Entries = append(c.Entries, slot.entry)
+		case writeEdits:
+			c.Edited = append(c.Edited, slot.entry)
+		}
+		if slot.edits && slot.write != writeNone && slot.write != writeEdits {
+			addKey(&c.DropEdits, s.row.ID, key)
 		}
 		if slot.claimChanged && slot.entry != nil {
 			c.Claims = append(c.Claims, slot.entry)
@@ -86,6 +88,14 @@ func (s *sessionView) changes(c *Changes) {
 			c.Turns = append(c.Turns, slot.turn)
 		}
 	}
+}
+
+// addKey adds a key of a session.
+func addKey(keys *map[string][]string, session, key string) {
+	if *keys == nil {
+		*keys = map[string][]string{}
+	}
+	(*keys)[session] = append((*keys)[session], key)
 }
 
 // streamChanges adds streams, their new records, and prunes: a record both made and acknowledged in

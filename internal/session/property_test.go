@@ -149,10 +149,13 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	return x
 }
 
+// large is a value whose edits are stored apart.
+var large = `{"b":{"c":[0], "x":"` + strings.Repeat("x", 5000) + `"},"a":1, "c":"` + strings.Repeat("y", 3000) + `"}`
+
 // randomEdit draws an op on a key of its users' kinds; most of them are good.
 func (w *twins) randomEdit(o *writer, key string) anOp {
 	t := w.T
-	values := []string{`null`, ` {"a":1, "b":{"c":[1 ,2]}}`, `{}`, `[{"a":1}]`, `"x"`, `{"a":1,"a":2}`, `{"a":9007199254740991}`, `{ "b" : {"d":null} }`}
+	values := []string{`null`, ` {"a":1, "b":{"c":[1 ,2]}}`, `{}`, `[{"a":1}]`, `"x"`, `{"a":1,"a":2}`, `{"a":9007199254740991}`, `{ "b" : {"d":null} }`, large}
 	value := raw("%s", rapid.SampledFrom(values).Draw(t, "a value"))
 	var x anOp
 	switch rapid.IntRange(0, 6).Draw(t, "edit") {

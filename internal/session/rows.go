@@ -105,6 +105,8 @@ type Entry struct {
 	Sum        Hash   // of the payload
 	Payload    []byte // loaded: the value, nil if only the entry without its payload was read. Saved: nil if it is the payload of the event at Cursor
 	TextLen    uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
+	Edited     uint64 // the value's length, if its changes are stored apart from its base (edits.go); 0: the row has it whole
+	Edits      []byte // the stored form of those changes; nil: the stored payload is the value
 	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none and the payload is the whole value
 	Claim      *Claim // who works on it, nil for nobody (apply_claim.go); saved by Changes.Claims alone
 }
@@ -232,6 +234,8 @@ type Changes struct {
 	DropEntries map[string][]string // session → keys, sorted
 	Entries     []*Entry            // by session and key
 	Appended    []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
+	Edited      []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
+	DropEdits   map[string][]string // session → keys, sorted: their values are whole now, or gone
 	Claims      []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted

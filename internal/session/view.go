@@ -121,6 +121,7 @@ type entryState struct {
 	missingDeltas bool     // the database has deltas after entry.Cursor that are not in tail
 	tail          []string // the other deltas after entry.Cursor
 	write         writeMode
+	edits         bool // the database has changes of the value apart, or may have (edits.go)
 	claimChanged  bool // entry.Claim is to be written
 }
 
@@ -132,6 +133,7 @@ const (
 	writeAppended
 	writeInEvent // whole; the payload is that of the event at entry.Cursor
 	writeWhole
+	writeEdits // the changes of a value, apart from it
 	writeDrop
 )
 
@@ -343,8 +345,8 @@ func (v *view) setEntry(s *sessionView, key string, slot *entryState) {
 }
 
 // put sets a key's value to e, which it keeps: value i of event ev. The previous state of the key
-// must be loaded. inEvent means that the payload is the event's.
-func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
+// must be loaded.
+func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, write writeMode) {
 	old := s.entries[e.Key]
 	if old != nil && old.entry != nil {
 		e.Ord, e.Claim = old.entry.Ord, old.entry.Claim
@@ -352,8 +354,9 @@ func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
 		e.Ord = s.row.Order.NewOrd(ev, i, e.Key, e.Payload)
 	}
 	slot := slabAlloc(&v.stateSlab)
-	if *slot = (entryState{entry: e, hasPayload: true, write: writeWhole, claimChanged: old != nil && old.claimChanged}); inEvent {
-		slot.write = writeInEvent
+	*slot = entryState{entry: e, hasPayload: true, write: write}
+	if old != nil {
+		slot.claimChanged, slot.edits = old.claimChanged, old.edits
 	}
 	v.setEntry(s, e.Key, slot)
 }
@@ -363,7 +366,7 @@ func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
 func (v *view) drop(s *sessionView, key string) {
 	old := s.entries[key]
 	v.countClaim(s, old.entry.Claim, -1)
-	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop, claimChanged: old.claimChanged || old.entry.Claim != nil})
+	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop, edits: old.edits, claimChanged: old.claimChanged || old.entry.Claim != nil})
 }
 
 // appendText adds text to a part's entry.

@@ -163,12 +163,12 @@ func (s *sessionView) fill(key string, e *Entry, full bool) {
 		s.entries[key] = &absentEntry
 		return
 	case slot == nil:
-		s.entries[key] = &entryState{entry: e, hasPayload: full, missingDeltas: e.LastAppend != 0}
+		s.entries[key] = &entryState{entry: e, hasPayload: full, missingDeltas: e.LastAppend != 0, edits: e.Edited != 0}
 		return
 	}
 	if full && !slot.hasPayload && slot.entry != nil && e != nil && e.Cursor == slot.entry.Cursor {
 		filled := *slot.entry // the old one may be in the journal, which must not change
-		filled.Payload = e.Payload
+		filled.Payload, filled.Edits = e.Payload, e.Edits
 		slot.entry, slot.hasPayload = &filled, true
 	}
 }

@@ -32,6 +32,7 @@ var statements = map[string]*Statement{
 	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,
 	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "setOrds": setOrds, "readEntryMeta": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries, "lapsedClaims": lapsedClaims, "readLapsedClaims": readLapsedClaims, "countClaims": countClaims, "readFreeKeys": readFreeKeys, "nthKey": nthKey, "saveClaims": saveClaims,
+	"updateEdited": updateEdited, "saveEdits": saveEdits, "dropEdits": dropEdits, "dropAllEdits": dropAllEdits,
 	"dropEntries": dropEntries, "updateAppended": updateAppended, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readTurnRange": readTurnRange, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen,
@@ -392,7 +393,7 @@ func TestKeyPlans(t *testing.T) {
 			"put":   {listByPut, "((session = $1) AND (split_part(key, '/'::text, 1) = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
 			"kinds": {listKinds, "Index Only Scan using entries_put"},
 			"free":  {readFreeKeys, "((session = $1) AND (key > $2) AND (key < $3))"},
-			"range": {readRange, "((session = $1) AND (key >= $2) AND (key < COALESCE($4, $3)))"},
+			"range": {readRange, "((session = $1) AND (key >= $2) AND (key < COALESCE($6, $3)))"},
 		} {
 			plan, err := explain(t, conn, name+"_"+strings.Fields(known)[0], c.s.Postgres.One)
 			if err != nil {

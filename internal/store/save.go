@@ -37,11 +37,16 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(insertEvents, bufferedRows(t, c.Events, insertEvents, eventValues), nil)
 	t.purge(c)
 	t.queueList(dropEntries, pairRows(c.DropEntries), nil)
+	t.queueList(dropEdits, pairRows(c.DropEdits), nil)
 	t.queueList(insertEntries, bufferedRows(t, fresh, insertEntries, entryValues), nil)
 	t.queueList(saveEntries, bufferedRows(t, others, saveEntries, entryValues), nil)
 	t.queueList(updateAppended, mapRows(c.Appended, func(e *session.Entry) []any {
 		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.LastAppend)}
 	}), nil)
+	t.queueList(updateEdited, mapRows(c.Edited, func(e *session.Entry) []any {
+		return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Schema), e.Sum[:], int64(e.Edited)}
+	}), nil)
+	t.queueList(saveEdits, mapRows(c.Edited, func(e *session.Entry) []any { return []any{e.Session, e.Key, e.Edits} }), nil)
 	t.queueList(saveClaims, mapRows(c.Claims, claimValues), nil)
 	t.queueList(saveTurns, mapRows(c.Turns, turnValues), nil)
 	t.queueList(insertGrants, grants, nil)
@@ -154,6 +159,7 @@ func (t *tx) dropState(ids []string) {
 	}
 	t.run.Erase()
 	t.queueList(dropState, textRows(ids), nil)
+	t.queueList(dropAllEdits, textRows(ids), nil)
 	t.queueList(dropIndex, textRows(ids), nil)
 	t.queueList(dropTurns, textRows(ids), nil)
 	t.queueList(dropAllPayloads, textRows(ids), nil)

@@ -16,7 +16,7 @@ const statRange = `FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.k
 var (
 	// statKeys counts the keys from {2} to below {3} whose values were written from cursor {4} on.
 	statKeys = statement("", `
-		SELECT count(*), CAST(coalesce(sum(octet_length(`+entryValue+`)), 0) AS bigint) `+statRange)
+		SELECT count(*), CAST(coalesce(sum(`+entryLength+`), 0) AS bigint) `+statRange)
 
 	// statGrown reads those of them that were appended to since they were put.
 	statGrown = statement("", `SELECT e.text_len, `+entryValue+` `+statRange+` AND e.grown > 0`)

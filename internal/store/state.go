@@ -9,18 +9,23 @@ import (
 )
 
 const (
-	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref`
+	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref, e.edited`
 
 	// entryMetaColumns are an entry's columns without its payload. A value that is stored in its
 	// event is as old as the event, whichever server wrote the row.
 	entryMetaColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
-		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref`
+		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index, e.claim, e.claim_until, e.claim_ref, e.edited`
 
-	// entryValue selects an entry's value, which is in its own row or, mostly, in its event's row.
+	// entryValue selects an entry's stored value, which is in its own row or, mostly, in its event's row.
 	// It is a subquery and not a join: without statistics Postgres would scan the whole log for
 	// each entry of a join.
-	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
-	entryColumns = entryMetaColumns + `, ` + entryValue + ` AS payload`
+	entryValue = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
+	// entryEdits selects what makes the value of it, if that was changed since it was stored whole.
+	entryEdits   = `CASE WHEN e.edited > 0 THEN (SELECT d.edits FROM entry_edits d WHERE d.session = e.session AND d.key = e.key) END`
+	entryColumns = entryMetaColumns + `, ` + entryValue + ` AS payload, ` + entryEdits + ` AS edits`
+
+	// entryLength selects the length of an entry's value, without its deltas.
+	entryLength = `CASE WHEN e.edited > 0 THEN e.edited ELSE COALESCE(octet_length(` + entryValue + `), 0) END`
 
 	// turnTail selects the tail of a turn's ref. A server of the previous version stores none: the
 	// one in the turn's event exists as long as the turn is open.
@@ -31,18 +36,18 @@ const (
 
 // entryWeight selects an entry's size, its deltas included: the text of those is in neither of the two
 // payloads.
-var entryWeight = fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryOverhead)
+var entryWeight = fmt.Sprintf("%s + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryLength, entryOverhead)
 
 var (
 	readEntryMeta = statement("Tt", `
 		SELECT `+entryMetaColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = boundedStatement("tt", entryMetaNames+`, payload`, `
+	readEntries = boundedStatement("tt", entryMetaNames+`, payload, edits`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges reads the keys from b to below c.
-	readRanges = boundedStatement("ttt", entryMetaNames+`, payload`, `
+	readRanges = boundedStatement("ttt", entryMetaNames+`, payload, edits`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
@@ -51,17 +56,27 @@ var (
 
 	// saveEntries inserts or replaces entries. An existing entry keeps its Ord, except one that was
 	// removed before in the same group.
-	saveEntries = statement("TIIBtiibiii", `
-		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)
+	saveEntries = statement("TIIBItiibiii", `
+		INSERT INTO entries (session, schema, grown, payload, edited, key, cursor, text_len, sum, since, ord, ord_index)
 		{values} ON CONFLICT (session, key) DO UPDATE SET
 			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
-			sum = excluded.sum, payload = excluded.payload, since = excluded.since,
+			sum = excluded.sum, payload = excluded.payload, edited = excluded.edited, since = excluded.since,
 			ord = CASE WHEN excluded.ord > 0 THEN excluded.ord ELSE entries.ord END,
 			ord_index = CASE WHEN excluded.ord > 0 THEN excluded.ord_index ELSE entries.ord_index END`)
 
 	// insertEntries is saveEntries for keys known to be absent.
-	insertEntries = statement("TIIBtiibiii", `
-		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index) {values}`)
+	insertEntries = statement("TIIBItiibiii", `
+		INSERT INTO entries (session, schema, grown, payload, edited, key, cursor, text_len, sum, since, ord, ord_index) {values}`)
+
+	// updateEdited writes an edit's changes to its entry, whose stored value stays, and saveEdits what
+	// makes the new value of that. SQLite writes neither a large value's pages again: the row keeps its
+	// length.
+	updateEdited = statement("ttiibi", `
+		UPDATE entries SET cursor = w.c, schema = w.d, sum = w.e, edited = w.f FROM {w} WHERE entries.session = w.a AND entries.key = w.b`)
+	saveEdits = statement("ttb", `
+		INSERT INTO entry_edits (session, key, edits) {values} ON CONFLICT (session, key) DO UPDATE SET edits = excluded.edits`)
+	dropEdits = statement("tt", `
+		DELETE FROM entry_edits WHERE (session, key) IN (SELECT a, b FROM {w})`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
@@ -141,7 +156,8 @@ var (
 
 	dropState = statement("t", `DELETE FROM entries WHERE session IN (SELECT a FROM {w})`).rowByRow(`
 		DELETE FROM entries WHERE session = $1`)
-	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
+	dropAllEdits = statement("t", `DELETE FROM entry_edits WHERE session IN (SELECT a FROM {w})`)
+	dropTurns    = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
 )
 
 // updateAppended writes an appended delta's changes to its part. The row's other columns, its
@@ -164,17 +180,17 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	var (
 		e                                     session.Entry
 		cursor, schema, textLen, grown, since int64
-		ord, index                            int64
+		ord, index, edited                    int64
 		sum                                   []byte
 		claim, ref                            string
 		until                                 int64
 	)
-	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index, &claim, &until, &ref}
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index, &claim, &until, &ref, &edited}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	e.Cursor, e.Schema, e.TextLen, e.LastAppend, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
-	e.Ord = session.Ord{At: uint64(ord), Index: uint64(index)}
+	e.Ord, e.Edited = session.Ord{At: uint64(ord), Index: uint64(index)}, uint64(edited)
 	copy(e.Sum[:], sum)
 	if claim != "" {
 		var err error
@@ -196,11 +212,13 @@ func claimValues(e *session.Entry) []any {
 
 // scanEntry scans an entry with its payload.
 func scanEntry(row Scanner) (*session.Entry, error) {
-	var payload []byte
-	e, err := scanEntryMeta(row, &payload)
-	if err == nil {
-		e.Payload = payload
+	var payload, edits []byte
+	e, err := scanEntryMeta(row, &payload, &edits)
+	if err != nil {
+		return nil, err
 	}
+	e.Edits = edits
+	e.Payload, err = session.Value(payload, edits)
 	return e, err
 }
 
@@ -217,7 +235,7 @@ func entrySize(e *session.Entry) int {
 }
 
 func entryValues(to []any, e *session.Entry) []any {
-	return append(to, &e.Session, int64(e.Schema), &e.LastAppend, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since, &e.Ord.At, &e.Ord.Index)
+	return append(to, &e.Session, int64(e.Schema), &e.LastAppend, &e.Payload, &e.Edited, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since, &e.Ord.At, &e.Ord.Index)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {

@@ -17,6 +17,16 @@ ALTER TABLE entries ADD COLUMN claim_until INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE entries ADD COLUMN claim_ref TEXT NOT NULL DEFAULT '';
 CREATE INDEX entries_claimed ON entries (session, claim_until, claim_ref) WHERE claim_until > 0;
 
+-- Large values that are edited (session/edits.go): the length of such a value, whose base the row has, and
+-- the changes of that base.
+ALTER TABLE entries ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE entry_edits (
+    session TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    edits   BLOB NOT NULL,
+    PRIMARY KEY (session, key)
+) STRICT, WITHOUT ROWID;
+
 -- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN read_keys TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN write_keys TEXT NOT NULL DEFAULT '';

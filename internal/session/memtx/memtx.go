@@ -171,9 +171,11 @@ func (r *rows) entry(id, key string, full bool) *session.Entry {
 	case e == nil:
 		return nil
 	case !full:
-		e.Payload = nil
+		e.Payload, e.Edits = nil, nil
 	case e.Payload == nil:
 		e.Payload = r.events[id][e.Cursor-1].Payload
+	default:
+		e.Payload, _ = session.Value(e.Payload, e.Edits) // as it was saved
 	}
 	return e
 }
@@ -242,7 +244,7 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		e.Payload = p.Payload
 	}
-	for _, list := range [][]*session.Entry{c.Entries, c.Appended, c.Claims} {
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended, c.Edited, c.Claims} {
 		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
 			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
 		}) {
@@ -257,7 +259,19 @@ func (s *Store) save(c *session.Changes) error {
 			delete(s.entries[id], key)
 		}
 	}
+	for id, keys := range c.DropEdits {
+		for _, key := range keys {
+			if old := s.entries[id][key]; old != nil {
+				old.Edits = nil
+			} else if !slices.Contains(c.DropEntries[id], key) {
+				return fmt.Errorf("memtx: entry %s has no edits to drop", key)
+			}
+		}
+	}
 	for _, e := range c.Entries {
+		if old := s.entries[e.Session][e.Key]; old != nil && old.Edits != nil {
+			return fmt.Errorf("memtx: the edits of entry %s, which is written whole, stay", e.Key)
+		}
 		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
 			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
 		}
@@ -277,6 +291,17 @@ func (s *Store) save(c *session.Changes) error {
 			return fmt.Errorf("memtx: entry %s grew and is not there", e.Key)
 		}
 		old.TextLen, old.LastAppend = e.TextLen, e.LastAppend
+	}
+	for _, e := range c.Edited {
+		old := s.entries[e.Session][e.Key]
+		if old == nil || old.Payload == nil || old.Edited == 0 {
+			return fmt.Errorf("memtx: entry %s is edited and its row has no base", e.Key)
+		}
+		if value, err := session.Value(old.Payload, e.Edits); err != nil || session.SumOf(value) != e.Sum || uint64(len(value)) != e.Edited {
+			return fmt.Errorf("memtx: the edits of entry %s do not make its value: %v", e.Key, err)
+		}
+		s.BytesWritten += len(e.Edits)
+		old.Cursor, old.Schema, old.Sum, old.Edited, old.Edits = e.Cursor, e.Schema, e.Sum, e.Edited, slices.Clone(e.Edits)
 	}
 	for _, e := range c.Claims {
 		row := s.entries[e.Session][e.Key]

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -86,6 +87,51 @@ func TestPurgedLeavesTheFiles(t *testing.T) {
 					t.Errorf("the secret stands in %v", found)
 				}
 			})
+		}
+	}
+}
+
+// TestPurgedEditsLeaveTheFiles: also what an edit of a large value added, which is stored apart; and
+// nothing is stored apart any more of a value that is put whole, or gone.
+func TestPurgedEditsLeaveTheFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openIn(t, dir)
+	a := storetest.NewAgent(t, s)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, fileName)+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	apart := func(when string, want int) {
+		t.Helper()
+		var rows int
+		if err := db.QueryRow("SELECT count(*) FROM entry_edits").Scan(&rows); err != nil || rows != want {
+			t.Errorf("%s: the edits of %d values are stored apart, %v, want %d", when, rows, err, want)
+		}
+	}
+	document := json.RawMessage(`{"n":1,"fill":"` + strings.Repeat("x", 9000) + `"}`)
+	edit := func(value string) {
+		t.Helper()
+		a.Do("patch", "key", "doc/1", "patch", json.RawMessage(`{"n":"`+value+`"}`))
+	}
+	for _, gone := range []string{"put", "remove", "purge", "delete"} {
+		secret := "sk-leaked-4711-" + gone
+		a.Do("put", "key", "doc/1", "payload", document)
+		edit("first")
+		edit(secret)
+		apart("before a "+gone, 1)
+		switch gone {
+		case "put":
+			a.Do(gone, "key", "doc/1", "payload", document)
+		case "delete":
+			a.Do(gone)
+		default:
+			a.Do(gone, "key", "doc/1")
+		}
+		apart("after a "+gone, 0)
+		if found := stands(t, dir, secret); (gone == "purge" || gone == "delete") != (found == nil) {
+			t.Errorf("after a %s what an edit added stands in %v", gone, found)
 		}
 	}
 }

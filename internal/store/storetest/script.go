@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -276,10 +277,13 @@ func (s *script) op(o *author) ledger.Intent {
 	return in
 }
 
+// largeValue is one whose edits are stored apart.
+var largeValue = `{"o":{"a":[0], "x":"` + strings.Repeat("x", 5000) + `"},"n":1, "p":"` + strings.Repeat("y", 3000) + `"}`
+
 // edit is a random op on keys of the users' own kinds; some of them break a rule.
 func (s *script) edit(o *author) ledger.Intent {
 	key := pick(s, []string{"todo/1", "todo/2", "plan"})
-	value := pick(s, []string{`{"n":1,"o":{"a":[1, 2]}}`, `{"o":{"b":null,"c":"é"}}`, `{"n":null}`, `[]`, ` null `, `{"n":"1"}`})
+	value := pick(s, []string{`{"n":1,"o":{"a":[1, 2]}}`, `{"o":{"b":null,"c":"é"}}`, `{"n":null}`, `[]`, ` null `, `{"n":"1"}`, largeValue})
 	var in ledger.Intent
 	switch s.rand.IntN(8) {
 	case 4, 5:

@@ -114,6 +114,7 @@ var sharedTests = []test{
 	{"LongPrefixes", testLongPrefixes},
 	{"KeysMeanwhile", testKeysMeanwhile},
 	{"KeyRefusals", testKeyRefusals},
+	{"Edits", testEdits},
 	{"Search", testSearch},
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},
