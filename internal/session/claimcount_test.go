@@ -13,13 +13,18 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// claims claims the first n free keys below a prefix, after putting them.
+// claims claims n keys below a prefix, after putting them: one in eight as the first free one, which it is.
 func (o *writer) claims(prefix string, n int) {
 	o.w.Helper()
 	var puts, claims []anOp
 	for i := range n {
-		puts = append(puts, op("put", "key", fmt.Sprintf("%s%05d", prefix, i), "payload", 1))
-		claims = append(claims, claimFirst(prefix))
+		key := fmt.Sprintf("%s%05d", prefix, i)
+		puts = append(puts, op("put", "key", key, "payload", 1))
+		if i%8 == 0 {
+			claims = append(claims, claimFirst(prefix))
+		} else {
+			claims = append(claims, claim(key))
+		}
 	}
 	for piece := range slices.Chunk(puts, 1000) {
 		o.together(piece...)
