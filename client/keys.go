@@ -123,7 +123,7 @@ func (s *Session) List(ctx context.Context, o KeyOptions) iter.Seq2[EntryInfo, e
 // ListPage returns a page of a prefix's keys: up to limit entries (0: 100; 1,000 at most), with
 // values of about 4 MiB at most. after is the previous page's Next, "" for the first. A page may be
 // empty and have a Next, since the server looks at a limited number of keys that the ref does not
-// show.
+// show or, by put, that are not below a prefix of more than 50,000 keys.
 func (s *Session) ListPage(ctx context.Context, o KeyOptions, after string, limit uint32) (page EntryPage, err error) {
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, methods.SessionList, func(s capnp.Struct, _ *rpc.CapTable) error {

@@ -13,6 +13,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
+// nextPuts selects the places of the entries of kind {2} after a place in the session's order.
+const nextPuts = `SELECT e.session, e.ord, e.ord_index, e.key FROM entries e WHERE e.session = {1} AND {kind} = {2} AND (e.ord, e.ord_index, e.key) > ({3}, {4}, {5})
+	ORDER BY e.ord, e.ord_index, e.key`
+
 var (
 	// listByKey reads entries without values, from key {2} on and below key {3}.
 	listByKey = statement("", `
@@ -22,6 +26,23 @@ var (
 	listByPut = statement("", `
 		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND {kind} = {2} AND (e.ord, e.ord_index, e.key) > ({3}, {4}, {5})
 		ORDER BY e.ord, e.ord_index, e.key LIMIT {6}`)
+
+	// listAmong looks at the {6} entries of kind {2} after a place in the session's order, by the index alone,
+	// and reads those from key {7} on and below key {8}.
+	listAmong = statement("", `
+		SELECT `+entryMetaColumns+` FROM (`+nextPuts+` LIMIT {6}) p CROSS JOIN entries e
+		WHERE p.key >= {7} AND p.key < {8} AND e.session = p.session AND e.key = p.key ORDER BY p.ord, p.ord_index, p.key LIMIT {9}`)
+
+	// nthPut reads the entry that comes after {6} others of those.
+	nthPut = statement("", `
+		SELECT `+entryMetaColumns+` FROM (`+nextPuts+` LIMIT 1 OFFSET {6}) p CROSS JOIN entries e WHERE e.session = p.session AND e.key = p.key`)
+
+	// listSorted looks at {4} entries from key {2} on and below key {3}, all of them, and reads those
+	// after a place in the session's order.
+	listSorted = statement("", `
+		SELECT `+entryMetaNames+` FROM (
+			SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3} LIMIT {4}) e
+		WHERE (e.ord, e.ord_index, e.key) > ({5}, {6}, {7}) ORDER BY e.ord, e.ord_index, e.key LIMIT {8}`)
 
 	// listKinds reads the kinds of a session's keys: each is looked up after the one before.
 	listKinds = statement("", `
@@ -40,13 +61,15 @@ var (
 		SELECT v.cursor, v.ref, v.actor, v.at, v.key, v.method FROM {w} CROSS JOIN events v WHERE v.session = w.a AND v.cursor = w.b`)
 )
 
-// Bounds of a page: the entries looked at that are not shown, the kinds that are merged into one
-// order, and the keys of a longer prefix up to which they are sorted and not searched for among
-// their kind's.
+// Bounds of a page: the entries read that are not shown, and the kinds that are merged into one
+// order. By put, the keys of a longer prefix (part/m/) are sorted, up to maxSortedKeys. More of them are
+// looked for among the next maxKeysAmong of their kind. If too few are found, up to as many are sorted;
+// with more the page ends there. Several prefixes share the last two.
 const (
 	maxHiddenKeys = 5000
 	maxKinds      = 256
-	maxSortedKeys = 1000
+	maxSortedKeys = 10_000
+	maxKeysAmong  = 50_000
 )
 
 // admitted runs read in a snapshot of a session, with the grant that admit returns. It returns
@@ -158,21 +181,20 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 // shownPage returns the next entries of a scan that a ref shows, at most most, and the entry after
 // which the next page begins; nil if no further entry is shown.
 func shownPage(ctx context.Context, scan *keyScan, g *capability.Grant, most int) (shown []*session.Entry, last *session.Entry, err error) {
-	for hidden := 0; ; {
-		e, err := scan.next(ctx)
+	for hidden := 0; hidden < maxHiddenKeys && !scan.cut; {
+		last, err = scan.next(ctx)
 		switch {
-		case err != nil || e == nil:
+		case err != nil || last == nil:
 			return shown, nil, err
-		case !scan.covers(e.Key) || !session.ShowsEntry(g, e):
-			if hidden++; hidden == maxHiddenKeys {
-				return shown, e, nil
-			}
+		case !scan.covers(last.Key) || !session.ShowsEntry(g, last):
+			hidden++
 		case len(shown) == most:
 			return shown, shown[most-1], nil
 		default:
-			shown = append(shown, e)
+			shown = append(shown, last)
 		}
 	}
+	return shown, last, nil
 }
 
 // entryInfos returns the first of entries, which were read without values: of about maxBytes or the
@@ -261,15 +283,20 @@ type keyScan struct {
 	piece   int // entries that are read of a source at once
 	ranges  []session.KeyRange
 	sources []*keySource
+	nested  int  // sources of parts of a kind
+	cut     bool // what follows the entry that was returned last was not looked at
 }
 
 // keySource is one sequence of entries in the scan's order.
 type keySource struct {
-	kind  string           // ByPut: of all its entries
-	keys  session.KeyRange // ByKey: of all its entries
+	by    *Statement       // reads them: listByKey or, ByPut, one of the others
+	kind  string           // ByPut: of them
+	keys  session.KeyRange // of them; not for listByPut, which reads the kind's
 	after session.KeyPosition
-	rows  []*session.Entry // that were read and not returned
-	done  bool             // nothing follows rows
+	from  session.KeyPosition // what after was before the last read
+	rows  []*session.Entry    // that were read and not returned
+	done  bool                // nothing follows rows
+	cut   bool                // what follows rows was not looked at; done is set
 }
 
 // covers reports whether a key is in the scan's ranges.
@@ -281,7 +308,7 @@ func (k *keyScan) covers(key string) bool {
 func (k *keyScan) begin(ctx context.Context, after session.KeyPosition) error {
 	if k.order == session.ByKey {
 		for _, r := range k.ranges {
-			k.sources = append(k.sources, &keySource{keys: r, after: after})
+			k.sources = append(k.sources, &keySource{by: listByKey, keys: r, after: after})
 		}
 		return nil
 	}
@@ -300,14 +327,34 @@ func (k *keyScan) begin(ctx context.Context, after session.KeyPosition) error {
 		}
 	}
 	for kind, ranges := range byKind {
-		source, err := k.kindSource(ctx, kind, ranges, after)
-		if err != nil {
-			return err
+		if slices.ContainsFunc(ranges, func(r session.KeyRange) bool { return r.From <= kind+"/" && r.Below >= session.PrefixEnd(kind+"/") }) {
+			k.sources = append(k.sources, &keySource{by: listByPut, kind: kind, after: after})
+			continue
 		}
-		k.sources = append(k.sources, source)
+		for _, r := range ranges {
+			k.sources = append(k.sources, &keySource{by: listSorted, kind: kind, keys: r, after: after, from: after})
+			k.nested++
+		}
 	}
-	return nil
+	for _, s := range k.sources {
+		if s.by == listSorted {
+			k.queueNth(s, maxSortedKeys, func() { s.by = listAmong })
+		}
+	}
+	return k.run.Flush(ctx)
 }
+
+// queueNth queues a look whether a source's range has more than its share of most keys: then more is
+// called.
+func (k *keyScan) queueNth(s *keySource, most int, more func()) {
+	k.run.Queue(nthKey, nil, []any{k.session, s.keys.From, s.keys.Below, k.share(most)}, func(Scanner) error {
+		more()
+		return nil
+	})
+}
+
+// share returns what a source has of a bound of all that are parts of a kind.
+func (k *keyScan) share(bound int) int64 { return int64(bound / k.nested) }
 
 // kinds returns the kinds of the session's keys.
 func (k *keyScan) kinds(ctx context.Context) (kinds []string, err error) {
@@ -321,58 +368,80 @@ func (k *keyScan) kinds(ctx context.Context) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// kindSource returns the source of the entries of a kind in some ranges. If the ranges are parts of
-// the kind with few entries, it has them sorted; otherwise it goes through the kind's in the order of
-// their places.
-func (k *keyScan) kindSource(ctx context.Context, kind string, ranges []session.KeyRange, after session.KeyPosition) (*keySource, error) {
-	source := &keySource{kind: kind, after: after}
-	if slices.ContainsFunc(ranges, func(r session.KeyRange) bool { return r.From <= kind+"/" && r.Below >= session.PrefixEnd(kind+"/") }) {
-		return source, nil
-	}
-	var rows []*session.Entry
-	for _, r := range ranges {
-		k.run.Queue(listByKey, nil, []any{k.session, r.From, r.Below, int64(maxSortedKeys) + 1}, collect(&rows, scanMeta))
-	}
-	if err := k.run.Flush(ctx); err != nil || len(rows) > maxSortedKeys {
-		return source, err
-	}
-	slices.SortFunc(rows, func(a, b *session.Entry) int { return session.PositionOf(a).Compare(k.order, session.PositionOf(b)) })
-	first := slices.IndexFunc(rows, func(e *session.Entry) bool { return session.PositionOf(e).Compare(k.order, after) > 0 })
-	if source.done = true; first >= 0 {
-		source.rows = rows[first:]
-	}
-	return source, nil
-}
-
 // next returns the next entry; nil at the end.
 func (k *keyScan) next(ctx context.Context) (*session.Entry, error) {
 	for {
 		var first *keySource
-		read := false
+		var read []*keySource
 		for _, s := range k.sources {
 			if len(s.rows) == 0 && !s.done {
 				k.queue(s)
-				read = true
+				read = append(read, s)
 			}
-			if len(s.rows) > 0 && (first == nil || session.PositionOf(s.rows[0]).Compare(k.order, session.PositionOf(first.rows[0])) < 0) {
+			if len(s.rows) > 0 && (first == nil || k.before(s, first)) {
 				first = s
 			}
-			if k.order == session.ByKey && (read || first != nil) {
+			if k.order == session.ByKey && (len(read) > 0 || first != nil) {
 				break // the keys of the other ranges follow
 			}
 		}
-		if !read {
+		if len(read) == 0 {
 			if first == nil {
 				return nil, nil
 			}
 			e := first.rows[0]
 			first.rows = first.rows[1:]
+			k.cut = first.cut && len(first.rows) == 0
 			return e, nil
 		}
 		if err := k.run.Flush(ctx); err != nil {
 			return nil, err
 		}
+		for _, s := range read {
+			if s.by == listAmong && s.done {
+				if err := k.lookFurther(ctx, s); err != nil {
+					return nil, err
+				}
+			}
+		}
 	}
+}
+
+// before reports whether a source's next entry is returned before another's. If both have the same, one of
+// them ends there: it is returned as that one's alone.
+func (k *keyScan) before(s, than *keySource) bool {
+	c := session.PositionOf(s.rows[0]).Compare(k.order, session.PositionOf(than.rows[0]))
+	return c < 0 || c == 0 && s.cut
+}
+
+// lookFurther goes on with a source that did not find enough among its kind's entries: sorted or, if its
+// keys are too many, not at all.
+func (k *keyScan) lookFurther(ctx context.Context, s *keySource) error {
+	few := true
+	k.queueNth(s, maxKeysAmong, func() { few = false })
+	if err := k.run.Flush(ctx); err != nil {
+		return err
+	}
+	if few {
+		s.by, s.done = listSorted, false
+		return nil
+	}
+	k.run.Queue(nthPut, nil, append(k.place(s.kind, s.from), k.share(maxKeysAmong)-1), func(row Scanner) error {
+		e, err := scanMeta(row)
+		if err != nil {
+			return err
+		}
+		if s.cut = true; session.PositionOf(e) != s.after {
+			s.rows = append(s.rows, e)
+		}
+		return nil
+	})
+	return k.run.Flush(ctx)
+}
+
+// place returns the first arguments of a read of a kind's entries after a place.
+func (k *keyScan) place(kind string, p session.KeyPosition) []any {
+	return []any{k.session, kind, int64(p.Ord.At), int64(p.Ord.Index), p.Key}
 }
 
 // keyAfter returns the text that comes after a key and before all keys that do.
@@ -382,17 +451,27 @@ func keyAfter(key string) string { return key + " " }
 func (k *keyScan) queue(s *keySource) {
 	n := k.piece
 	k.piece = min(2*k.piece, session.MaxListKeys) // whoever reads on does not show most of them
-	read, statement := 0, listByPut
-	args := []any{k.session, s.kind, int64(s.after.Ord.At), int64(s.after.Ord.Index), s.after.Key, int64(n)}
-	if k.order == session.ByKey {
+	if (s.by == listSorted || s.by == listAmong) && s.from != s.after {
+		n = maxHiddenKeys // each read looks at very many again
+	}
+	var args []any
+	switch s.by {
+	case listByKey:
 		from := s.keys.From
 		if s.after.Key >= from {
 			from = keyAfter(s.after.Key)
 		}
-		statement, args = listByKey, []any{k.session, from, s.keys.Below, int64(n)}
+		args = []any{k.session, from, s.keys.Below}
+	case listByPut:
+		args = k.place(s.kind, s.after)
+	case listAmong:
+		args = append(k.place(s.kind, s.after), k.share(maxKeysAmong), s.keys.From, s.keys.Below)
+	case listSorted:
+		args = []any{k.session, s.keys.From, s.keys.Below, int64(maxKeysAmong) + 1, int64(s.after.Ord.At), int64(s.after.Ord.Index), s.after.Key}
 	}
-	s.done = true
-	k.run.Queue(statement, nil, args, func(row Scanner) error {
+	read := 0
+	s.from, s.done = s.after, true
+	k.run.Queue(s.by, nil, append(args, int64(n)), func(row Scanner) error {
 		e, err := scanMeta(row)
 		if err != nil {
 			return err

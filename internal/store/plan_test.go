@@ -56,7 +56,7 @@ var statements = map[string]*Statement{
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
 	"recordReplica": recordReplica, "readReplicas": readReplicas, "dropReplica": dropReplica, "dropReplicas": dropReplicas, "finishUpgrade": finishUpgrade,
 	"readSpaceRef": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "exemptAccount": exemptAccount, "readExempt": readExempt,
-	"listByKey": listByKey, "listByPut": listByPut, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
+	"listByKey": listByKey, "listByPut": listByPut, "listAmong": listAmong, "nthPut": nthPut, "listSorted": listSorted, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
 	"readIndex": readIndex, "seeIndex": seeIndex, "beginIndex": beginIndex, "setIndex": setIndex, "dropIndex": dropIndex, "lockIndexes": lockIndexes, "readChanged": readChanged,
 	"insertWords": insertWords, "dropWords": dropWords, "dropWordsBetween": dropWordsBetween, "findWords": findWords,
 	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,
@@ -65,12 +65,12 @@ var statements = map[string]*Statement{
 
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
-var indexed = map[string]string{"listByPut": "entries_put", "listKinds": "entries_put", "readUnordered": "entries_unordered",
+var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "readUnordered": "entries_unordered",
 	"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
-var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true}
+var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true, listAmong: true}
 
 // TestEveryStatementHasAPlan: what is made by one of this package's makers of statements is among those whose plans are looked
 // at.
@@ -373,7 +373,8 @@ func TestTreePlans(t *testing.T) {
 }
 
 // TestKeyPlans: the next keys, by key and by first put, those of a snapshot, the free ones and the next
-// kind are looked up in an index, without sorting, whatever the planner knows of the tables.
+// kind are looked up in an index, whatever the planner knows of the tables, and nothing is sorted but
+// what is to be. Keys that are looked for among those of their kind are compared in the index alone.
 func TestKeyPlans(t *testing.T) {
 	t.Parallel()
 	conn := postgresConn(t)
@@ -385,22 +386,29 @@ func TestKeyPlans(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
+		const next = "(ROW(ord, ord_index, key) > ROW($3, $4, $5)))"
 		for name, c := range map[string]struct {
-			s    *Statement
-			want string
+			s     *Statement
+			sorts bool
+			want  []string
 		}{
-			"key":   {listByKey, "((session = $1) AND (key >= $2) AND (key < $3))"},
-			"put":   {listByPut, "((session = $1) AND (split_part(key, '/'::text, 1) = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
-			"kinds": {listKinds, "Index Only Scan using entries_put"},
-			"free":  {readFreeKeys, "((session = $1) AND (key > $2) AND (key < $3))"},
-			"range": {readRange, "((session = $1) AND (key >= $2) AND (key < COALESCE($6, $3)))"},
+			"key":    {listByKey, false, []string{"((session = $1) AND (key >= $2) AND (key < $3))"}},
+			"put":    {listByPut, false, []string{"Index Cond: ((session = $1) AND (split_part(key, '/'::text, 1) = $2) AND " + next}},
+			"among":  {listAmong, false, []string{next, "Index Only Scan using entries_put", "((session = p.session) AND (key = p.key))"}},
+			"nth":    {nthPut, false, []string{next, "Index Only Scan using entries_put", "((session = e_1.session) AND (key = e_1.key))"}},
+			"sorted": {listSorted, true, []string{"((session = $1) AND (key >= $2) AND (key < $3))", "Sort Key: e.ord, e.ord_index, e.key"}},
+			"kinds":  {listKinds, false, []string{"Index Only Scan using entries_put"}},
+			"free":   {readFreeKeys, false, []string{"((session = $1) AND (key > $2) AND (key < $3))"}},
+			"range":  {readRange, false, []string{"((session = $1) AND (key >= $2) AND (key < COALESCE($6, $3)))"}},
 		} {
 			plan, err := explain(t, conn, name+"_"+strings.Fields(known)[0], c.s.Postgres.One)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(plan, c.want) || strings.Contains(plan, "Sort") {
-				t.Errorf("%s after %s:\n%s", name, known, plan)
+			for _, want := range c.want {
+				if !strings.Contains(plan, want) || strings.Contains(plan, "Sort") != c.sorts {
+					t.Errorf("%s after %s: no %q in\n%s", name, known, want, plan)
+				}
 			}
 		}
 	}
@@ -409,8 +417,10 @@ func TestKeyPlans(t *testing.T) {
 		want   string
 	}{
 		listByKey: {4, "SEARCH e USING PRIMARY KEY (session=? AND key>? AND key<?)"},
-		listByPut: {6, "SEARCH e USING INDEX entries_put (session=? AND kind=? AND (ord,ord_index,key)>(?,?,?))"},
-		listKinds: {2, "SEARCH e USING INDEX entries_put (session=? AND kind>?)"},
+		listByPut: {6, "SEARCH e USING INDEX entries_put (session=? AND <expr>=? AND (ord,ord_index,key)>(?,?,?))"},
+		listAmong: {9, "SEARCH e USING COVERING INDEX entries_put (session=? AND <expr>=? AND (ord,ord_index,key)>(?,?,?))"},
+		nthPut:    {6, "SEARCH e USING COVERING INDEX entries_put (session=? AND <expr>=? AND (ord,ord_index,key)>(?,?,?))"},
+		listKinds: {2, "SEARCH e USING COVERING INDEX entries_put (session=? AND <expr>>?)"},
 	} {
 		if plan := strings.Join(sqlitePlan(t, sqliteDB(t), s.SQLite.One, c.values), "\n"); !strings.Contains(plan, c.want) || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("no %s:\n%s", c.want, plan)

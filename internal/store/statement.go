@@ -247,7 +247,7 @@ type dialect struct{ lock, contains, kind, indexedBy string }
 
 var (
 	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0", kind: "split_part(e.key, '/', 1)"}
-	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", kind: "e.kind", indexedBy: "INDEXED BY "}
+	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", kind: "substr(e.key, 1, instr(e.key || '/', '/') - 1)", indexedBy: "INDEXED BY "}
 )
 
 // expander returns a function that expands marks; list expands the marks of the list, which takes

@@ -2,9 +2,9 @@
 
 -- +goose Up
 
--- Keys are listed by first put: those of a kind in the order of their places.
-ALTER TABLE entries ADD COLUMN kind TEXT GENERATED ALWAYS AS (substr(key, 1, instr(key || '/', '/') - 1)) VIRTUAL;
-CREATE INDEX entries_put ON entries (session, kind, ord, ord_index, key);
+-- Keys are listed by first put: those of a kind in the order of their places. (With a generated column of
+-- the kind in it, SQLite reads the table's row for each entry of the index.)
+CREATE INDEX entries_put ON entries (session, substr(key, 1, instr(key || '/', '/') - 1), ord, ord_index, key);
 
 -- Who put a value, and when, once the log no longer has its event: before that, the event says it.
 ALTER TABLE entries ADD COLUMN put_ref TEXT NOT NULL DEFAULT '';

@@ -342,6 +342,84 @@ func testLongPrefixes(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testLateLists: pages by put of lists whose keys come behind very many others of their kind have what
+// they have room for. Only where a list is too long to be sorted as well does a page end before its keys
+// come: at a place that a ref which does not show it is not told.
+func testLateLists(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	const others, late, long = 5250, 1500, 10_500 // one in 21 of the others is in a thin list, three are in these
+	var keys []string
+	for i := range others + late + long {
+		list := "long"
+		switch {
+		case i == 4997 || i == 4999:
+		case i < others && i%21 == 0:
+			list = "thin"
+		case i < others && i != 4165:
+			list = "other"
+		case i < others+late:
+			list = "late"
+		}
+		keys = append(keys, fmt.Sprintf("item/%s/%05d", list, i*7919%100_000)) // neighbours are not put together
+	}
+	id := newSession()
+	for from := 0; from < len(keys); from += 5000 {
+		to := min(from+5000, len(keys))
+		c := &session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), uint64(to))}}
+		for i, key := range keys[from:to] {
+			c.Entries = append(c.Entries, entryOf(event(id, uint64(from+i+1), key, `{}`)))
+		}
+		slices.SortFunc(c.Entries, func(a, b *session.Entry) int { return strings.Compare(a.Key, b.Key) })
+		f.save(c, id)
+	}
+
+	// A ref of many lists shares the bounds of a page among them: one of 12 looks for keys of each among 4,166.
+	shares := func(n int, from uint64, lists ...string) *capability.Grant {
+		for len(lists) < n {
+			lists = append(lists, fmt.Sprintf("item/none%d/", len(lists)))
+		}
+		return &capability.Grant{ReadKeys: lists, VisibleFrom: from}
+	}
+	const shown = others + late + long - 700 // from there on
+	const a, b, c = "item/thin/", "item/late/", "item/long/"
+	for name, test := range map[string]struct {
+		prefix string
+		limit  int
+		g      *capability.Grant
+		pages  int
+		short  string // what pages that are not full, and are not the last, have as their next
+	}{
+		"sorted":                      {b, 100, everything, 16, ""},
+		"searched for":                {c, 1000, everything, 11, ""},
+		"sorted after a search":       {"", 1000, shares(12, 0, a, b), 2, ""},
+		"too many, up to a key":       {"item/", 1000, shares(10, 0, a, b, c), 14, "5000.0.item/long/"},
+		"too many, up to another's":   {"item/", 1000, shares(12, 0, a, b, c), 14, "4166.0.item/late/"},
+		"too many, up to a hidden":    {"", 1000, shares(11, 0, a, b, c), 14, "~"},
+		"searched for, mostly hidden": {c, 100, &capability.Grant{VisibleFrom: shown}, 9, "~"},
+		"sorted, all hidden":          {b, 100, &capability.Grant{VisibleFrom: shown}, 1, ""},
+		"too many, mostly hidden":     {"", 100, shares(12, shown, a, b, c), 11, "~"},
+	} {
+		var want []string
+		for i, key := range keys {
+			if strings.HasPrefix(key, test.prefix) && session.InScope(test.g, key) && uint64(i+1) >= test.g.VisibleFrom {
+				want = append(want, key)
+			}
+		}
+		pages, short := 0, ""
+		got := f.allKeys(id, session.KeyQuery{Prefix: test.prefix, Order: session.ByPut, Limit: test.limit}, 1<<20, test.g, func(page *session.KeyPage) {
+			pages++
+			if len(page.Entries) < test.limit && page.More {
+				if short = page.Next; test.short == "" || !strings.HasPrefix(short, test.short) {
+					t.Errorf("%s: a page of %d entries has the next %q", name, len(page.Entries), short)
+				}
+			}
+		})
+		if keysOf(got) != strings.Join(want, " ") || pages != test.pages || (short == "") != (test.short == "") {
+			t.Errorf("%s: %d of %d entries on %d pages, not %d", name, len(got), len(want), pages, test.pages)
+		}
+	}
+}
+
 // testKeysMeanwhile: while others write, a key that stays comes once, in its place.
 func testKeysMeanwhile(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)

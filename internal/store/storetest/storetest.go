@@ -112,6 +112,7 @@ var sharedTests = []test{
 	{"Keys", testKeys},
 	{"HiddenKeys", testHiddenKeys},
 	{"LongPrefixes", testLongPrefixes},
+	{"LateLists", testLateLists},
 	{"KeysMeanwhile", testKeysMeanwhile},
 	{"KeyRefusals", testKeyRefusals},
 	{"Edits", testEdits},
