@@ -56,8 +56,11 @@ export interface ShareOptions {
   seal?: string;
 }
 
+/** What a live capability is to allow; what is left out is as before, and nothing can be wider. */
+export type AttenuateOptions = Partial<Omit<ShareOptions, "redemptions" | "seal">>;
+
 /** When a ref ends, in Unix ms: computed from a lifetime by this machine's clock, for servers that do not know lifetimes. */
-export function endOf({ expires, lifetime }: ShareOptions): number | undefined {
+export function endOf({ expires, lifetime }: AttenuateOptions): number | undefined {
   if (lifetime === undefined) return expires === undefined ? undefined : Number(expires);
   if (expires !== undefined) throw fault("bad_argument", "a ref has a lifetime or an expiry time, not both");
   if (!Number.isSafeInteger(lifetime) || lifetime < 1) throw fault("bad_argument", "a lifetime is a whole number of milliseconds, and at least one");

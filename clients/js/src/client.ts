@@ -2,12 +2,14 @@
 // server; its ref is stored in the outbox, because a later process may have to send what is committed under it.
 
 import { abortTurns, type AbortedTurns, type AbortOptions } from "./aborting.js";
+import { type AuditOptions, type AuditRow, type AuditVerification, readAudit, verifyAudit } from "./audit.js";
 import { newBackoff } from "./backoff.js";
-import { Batch, endOf, type BatchHome, type OwnerRef, type ShareOptions, Ticket, type Value } from "./batch.js";
+import { type AttenuateOptions, Batch, type BatchHome, type OwnerRef, type ShareOptions, Ticket, type Value } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
 import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
 import type { Held, Link, LinkStream, StreamRequest } from "./link.js";
+import { attenuate, Live, LiveSession, mint } from "./live.js";
 import { Outbox } from "./outbox.js";
 import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
 import { isSession, isSpace, Ref } from "./ref.js";
@@ -20,6 +22,7 @@ import { type Cut, type Description, type Events, follow, readEvents, readInfo, 
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
+import { type Verification, type VerifyOptions, verifySession } from "./verify.js";
 import { Why } from "./waiting.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
@@ -268,7 +271,7 @@ export class Client implements Link {
 }
 
 /** The result of a promise, unless the signal fires first. */
-function unless<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
+export function unless<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
   if (signal === undefined) return p;
   return new Promise((resolve, reject) => {
     const gone = (): void => reject(fault("canceled", "the call was given up"));
@@ -361,13 +364,17 @@ export class Space {
    * the ref is valid when the promise is fulfilled.
    */
   async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
-    const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "", readKeys, writeKeys } = options;
-    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), ...(readKeys && { readKeys }), ...(writeKeys && { writeKeys }), expires: endOf(options) ?? 0, from, message, label, actor };
-    await this.#client.call(this.#held, async (live, peer) => {
-      const known = lifetime !== undefined && (await peer.has("lifetime"));
-      await live["share"]!({ id: ref.id, hash: ref.hashText, limits: { ...limits, ...(known && { lifetime }) }, redemptions, seal });
-    }, waiting);
+    const ref = this.#held.ref.for(this.id, Boolean(options.seal));
+    await this.#client.call(this.#held, (live, peer) => mint(live, peer, ref, options), waiting);
     return ref;
+  }
+
+  /**
+   * A live capability of the space that allows at most this, over the present connection: to use it, or to pass it in a call. It
+   * takes no right. widening if it would allow more.
+   */
+  attenuate(options: AttenuateOptions, waiting?: Waiting): Promise<Live> {
+    return attenuate(this.#client, this.#held, options, waiting, (cap) => new Live(cap));
   }
 
   /** Revokes a ref of the space and all made from it, those of sessions created under it too; returns how many refs died. */
@@ -387,6 +394,16 @@ export class Space {
    */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#held, options);
+  }
+
+  /** The space's audit, like Session.audit; missing_right for any ref but the space's root ref. */
+  audit(options: AuditOptions = {}): AsyncGenerator<AuditRow, void, void> {
+    return readAudit(this.#client, this.#held, options);
+  }
+
+  /** Reads the whole audit and checks its hash chain, like Session.verifyAudit. */
+  verifyAudit(options: Waiting = {}): Promise<AuditVerification> {
+    return verifyAudit(this.#client, this.#held, options);
   }
 
   /** What the ref allows. */
@@ -564,6 +581,40 @@ export class Session {
   /** The tree of refs below the session's ref, or one below that (with an owner's: any of the session's), like Space.refs. */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#now(), options);
+  }
+
+  /**
+   * The session's audit: what was done under which ref, in order, and what was refused. With follow it continues with new rows.
+   * Each page is compared with the row before it: server_behind if the server was restored from a backup and has other rows now.
+   * Rows inside a page are as the server sends them; verifyAudit checks all. not_an_owner for a ref that is not an owner's.
+   */
+  audit(options: AuditOptions = {}): AsyncGenerator<AuditRow, void, void> {
+    return readAudit(this.#client, this.#now(), options);
+  }
+
+  /**
+   * Reads the whole audit and checks its hash chain: findings are rows that were changed, removed or reordered by hand. Who can write to
+   * the database can also make a whole new chain: keep the head elsewhere, since a row that was the last stays in the chain.
+   */
+  verifyAudit(options: Waiting = {}): Promise<AuditVerification> {
+    return verifyAudit(this.#client, this.#now(), options);
+  }
+
+  /**
+   * Reads the whole log as far as the ref shows it, checks its hash chain, folds it, and compares the result with the server's
+   * state. The result names what was changed, removed or reordered by hand, and what could not be verified; its check throws
+   * that. It throws itself only if it cannot read: missing_right for a ref that shows a part of the session alone.
+   */
+  verify(options: VerifyOptions = {}): Promise<Verification> {
+    return verifySession(this.#client, this.#now(), options);
+  }
+
+  /**
+   * A live capability of the session that allows at most this, over the present connection: to use it, or to pass it in a call. It
+   * takes no right, and dies with this ref. widening if it would allow more.
+   */
+  attenuate(options: AttenuateOptions, waiting?: Waiting): Promise<LiveSession> {
+    return attenuate(this.#client, this.#now(), options, waiting, (cap) => new LiveSession(cap));
   }
 
   /**

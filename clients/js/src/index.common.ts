@@ -1,12 +1,14 @@
 // The package's exports that are the same everywhere.
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
-export { Batch, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
+export type { AuditAct, AuditOptions, AuditRow, AuditVerification } from "./audit.js";
+export { type AttenuateOptions, Batch, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { fold } from "./fold.js";
 export type { EntryInfo, EntryPage, KeyOptions, KeyPageOptions } from "./keys.js";
 export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./intent.js";
+export type { Live, LiveSession } from "./live.js";
 export type { JournalOptions, OpenOptions } from "./options.js";
 export { Outbox } from "./outbox.js";
 export { type Committed, type NewBatch, type Op, type OutboxOptions, type OutboxRow, type OutboxStatus, Standstill, type StreamStatus } from "./outbox_types.js";
@@ -17,3 +19,4 @@ export type { Found, FoundPage, SearchPageOptions } from "./search.js";
 export type { Claim, Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";
+export { type Finding, Verification, type VerifyOptions } from "./verify.js";

@@ -234,6 +234,13 @@ export function checkOp(op: Intent): void {
   }
 }
 
+/** Checks limits that are given, by the names of the op share's arguments, as that op's are checked. */
+export function checkLimits(limits: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(limits)) {
+    if (value !== undefined) methods["share"]![name]!.check!(name, value, JSON.stringify(value) ?? "");
+  }
+}
+
 /** The features of a server that ops may need: an older one would reject them for good. A reader of the sessions that they change needs them too. */
 export const features: readonly string[] = ["keys"];
 

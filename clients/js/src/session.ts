@@ -241,7 +241,7 @@ function readSessionInfo(s: Struct): SessionInfo {
   };
 }
 
-function readEvent(e: Struct): SessionEvent {
+export function readEvent(e: Struct): SessionEvent {
   return {
     cursor: num(e["cursor"]), method: str(e["method"]), key: str(e["key"]), schema: num(e["schema"]), payload: str(e["payload"]),
     ref: str(e["ref"]), actor: str(e["actor"]), op: str(e["op"]), batch: str(e["batch"]), at: num(e["at"]), outbox: str(e["outbox"]),
