@@ -37,11 +37,23 @@ const (
 	maxWith       = 16      // each is redeemed
 )
 
+// sender returns the members that say which outbox sends.
+func (s *sentBatch) sender() []member {
+	return []member{text("outbox", &s.outbox), bytes32("secret", &s.secret), number("incarnation", &s.incarnation)}
+}
+
+// checkSender returns why the sender at a path cannot be one.
+func (s *sentBatch) checkSender(at *bodyPath) *fault.Error {
+	if s.secret == nil {
+		return fault.Malformed.With("%s is missing: the outbox's secret, 32 bytes as 43 characters of base64url", &bodyPath{parent: at, name: "secret"})
+	}
+	return nil
+}
+
 // parseBatch parses a batch and its sender, without validating them.
 func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
 	b, listed := &to.batch, 0
-	refused := parseObject(at, v,
-		text("outbox", &to.outbox), bytes32("secret", &to.secret), number("incarnation", &to.incarnation),
+	refused := parseObject(at, v, append(to.sender(),
 		text("batch_id", &b.BatchID), number("acked_through", &b.AckedThrough), boolean("atomic", &b.Atomic),
 		texts("with", maxWith, &to.with),
 		member{name: "ops", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
@@ -54,9 +66,9 @@ func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
 				}
 				return refused
 			})
-		}})
-	if refused == nil && to.secret == nil {
-		refused = fault.Malformed.With("%s is missing: the outbox's secret, 32 bytes as 43 characters of base64url", &bodyPath{parent: at, name: "secret"})
+		}})...)
+	if refused == nil {
+		refused = to.checkSender(at)
 	}
 	return refused
 }
@@ -142,6 +154,39 @@ func applyBatch(q *request) *fault.Error {
 		return q.toFault(err)
 	}
 	return q.apply(stream, &s)
+}
+
+// acknowledge serves POST /sessions/{id}/acknowledge.
+func acknowledge(q *request) *fault.Error {
+	live, refused := q.sessionWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	body, refused := q.body()
+	if refused != nil {
+		return refused
+	}
+	var s sentBatch
+	through := &s.batch.AckedThrough
+	refused = parseObject(nil, body, append(s.sender(), number("acked_through", through))...)
+	if refused == nil {
+		refused = s.checkSender(nil)
+	}
+	if refused == nil && *through == 0 {
+		refused = fault.Malformed.With("acked_through is the seq of the last op whose outcome is stored, from 1 on")
+	}
+	if refused != nil {
+		return refused
+	}
+	stream, err := live.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
+	if err == nil {
+		err = stream.Acknowledge(q.Context(), *through)
+	}
+	if err != nil {
+		return q.toFault(err)
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"last_seq": stream.LastSeq, "acked_through": max(stream.AckedThrough, *through)}))
+	return nil
 }
 
 // apply sends a batch to its stream and answers with the outcomes.

@@ -189,6 +189,11 @@ func TestSecretsStayAway(t *testing.T) {
 		r.request("POST", at+"/batches", text, obj{"outbox": "x", "incarnation": 1, "secret": outbox, "batch_id": secret, "ops": []any{obj{"op_id": secret}}}),
 		r.request("POST", at+"/refs", text, obj{"rights": []string{"read"}, "ref": m.owner.ID + "#" + secret, "hash": outbox}),
 		r.request("POST", at+"/refs", text, obj{"rights": []string{"read"}, "hash": secret}),
+		r.request("POST", at+"/rotate", text, obj{"ref": m.owner.New(m.id).ID + "#" + secret, "hash": outbox}),
+		r.request("POST", "/spaces/"+r.owner.Target()+"/rotate", r.owner.Text(), obj{"ref": text, "hash": outbox}),
+		r.request("POST", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), obj{"rights": []string{"list"}, "seal": secret + "x"}),
+		r.request("POST", at+"/acknowledge", text, obj{"outbox": "x", "secret": outbox, "incarnation": 1, "acked_through": secret}),
+		r.request("POST", at+"/acknowledge", text, obj{"outbox": secret + outbox, "secret": outbox, "incarnation": 1, "acked_through": 1}),
 		r.request("POST", "/spaces/"+r.owner.Target()+"/sessions", r.owner.Text(), obj{"session": m.id, "ref": text, "hash": outbox}),
 	} {
 		if i%2 == 0 {

@@ -35,14 +35,30 @@ func (d failing) requests() map[string]func() *reply {
 		d.t.Fatal(err)
 	}
 	space, at := "/spaces/"+d.owner.Target(), "/sessions/"+m.id
+	spaceRef := d.must(201, "POST", space+"/refs", d.owner.Text(), obj{"rights": []string{"list"}})["ref"].(string)
+	rotated := d.create()
+	to, root := rotated.owner.New(rotated.id), d.owner.New(d.owner.Target())
 	ask := func(method, path, ref string, body any) func() *reply {
 		return func() *reply { return d.ask(method, path, ref, body) }
 	}
+	bySpace := func(method, path string, body any) func() *reply { // under its root ref, which changes
+		return func() *reply { return d.ask(method, space+path, d.owner.Text(), body) }
+	}
 	var pending json.RawMessage // until it is taken: once
 	return map[string]func() *reply{
-		"listSessions":    ask("GET", space+"/sessions", d.owner.Text(), nil),
-		"createSession":   ask("POST", space+"/sessions", d.owner.Text(), obj{}),
-		"listSpaceRefs":   ask("GET", space+"/refs", d.owner.Text(), nil),
+		"listSessions":   bySpace("GET", "/sessions", nil),
+		"createSession":  bySpace("POST", "/sessions", obj{}),
+		"listSpaceRefs":  bySpace("GET", "/refs", nil),
+		"shareSpace":     bySpace("POST", "/refs", obj{"rights": []string{"list"}}),
+		"revokeSpaceRef": bySpace("DELETE", "/refs/"+spaceRef, nil),
+		"rotateSpace": func() *reply {
+			got := d.ask("POST", space+"/rotate", d.owner.Text(), obj{"ref": root.ID, "hash": hashText(root.Secret)})
+			if got.status == 201 {
+				d.owner, root = root, root.New(root.Target())
+			}
+			return got
+		},
+		"auditSpace":      bySpace("GET", "/audit", nil),
 		"describeSession": ask("GET", at, m.owner.Text(), nil),
 		"statSession":     ask("GET", at+"/stat", m.owner.Text(), nil),
 		"state":           ask("GET", at+"/state?values=true", m.owner.Text(), nil),
@@ -52,6 +68,9 @@ func (d failing) requests() map[string]func() *reply {
 		"listRefs":        ask("GET", at+"/refs", m.owner.Text(), nil),
 		"shareSession":    ask("POST", at+"/refs", m.owner.Text(), obj{"rights": []string{"read"}}),
 		"revokeRef":       ask("DELETE", at+"/refs/"+doomed.ID, m.owner.Text(), nil),
+		"rotateSession":   ask("POST", "/sessions/"+rotated.id+"/rotate", rotated.owner.Text(), obj{"ref": to.ID, "hash": hashText(to.Secret)}),
+		"auditSession":    ask("GET", at+"/audit", m.owner.Text(), nil),
+		"acknowledge":     ask("POST", at+"/acknowledge", m.owner.Text(), m.box.acknowledgement(1)),
 		"follow": func() *reply {
 			s, refused := d.open(d.request("GET", at+"/events", m.owner.Text(), nil))
 			if refused != nil {

@@ -77,12 +77,18 @@ type routeTable map[string]map[string]handler
 func (a *API) routes() routeTable {
 	all := routeTable{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
-		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs},
+		Path + "spaces/{id}/audit":           {http.MethodGet: auditSpace},
+		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs, http.MethodPost: shareSpace},
+		Path + "spaces/{id}/refs/{ref_id}":   {http.MethodDelete: revokeSpaceRef},
+		Path + "spaces/{id}/rotate":          {http.MethodPost: rotateSpace},
+		Path + "sessions/{id}/audit":         {http.MethodGet: auditSession},
 		Path + "sessions/{id}/events":        {http.MethodGet: serveEvents},
 		Path + "sessions/{id}/snapshot":      {http.MethodGet: serveSnapshot},
 		Path + "sessions/{id}/batches":       {http.MethodPost: applyBatch},
+		Path + "sessions/{id}/acknowledge":   {http.MethodPost: acknowledge},
 		Path + "sessions/{id}/refs":          {http.MethodGet: listRefs, http.MethodPost: shareSession},
 		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: revokeRef},
+		Path + "sessions/{id}/rotate":        {http.MethodPost: rotateSession},
 	}
 	maps.Copy(all, sessionRoutes)
 	return all

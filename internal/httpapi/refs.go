@@ -1,4 +1,4 @@
-// Refs: listing those below a request's ref, minting from it, and revoking.
+// Refs: listing those below a request's ref, minting from it, revoking, and rotating it.
 
 package httpapi
 
@@ -87,6 +87,19 @@ func shareSession(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
+	return q.share(live)
+}
+
+// shareSpace serves POST /spaces/{id}/refs.
+func shareSpace(q *request) *fault.Error {
+	live, refused := q.spaceWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	return q.share(live)
+}
+
+func (q *request) share(live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused
@@ -95,19 +108,37 @@ func shareSession(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	var made capability.Ref
-	if m.ID == "" {
-		made = q.api.cfg.Address.New(live.Target())
-		if m.Seal != nil {
-			made = q.api.cfg.Address.NewSealed(live.Target())
-		}
-		m.ID, m.Hash = made.ID, made.Secret.Hash()
-	}
+	made := q.mintUnlessNamed(live, &m.ID, &m.Hash, m.Seal != nil)
 	if err := live.Share(q.Context(), m); err != nil {
 		return q.toFault(err)
 	}
-	q.answerMinted(live.Target(), m.ID, made)
+	q.answerMinted(newMintedJSON(m.ID, made))
 	return nil
+}
+
+// mintUnlessNamed makes a ref of live's target, and sets its id and the hash of its secret, if the
+// client has made none. Else the ref it returns is zero.
+func (q *request) mintUnlessNamed(live *objects.Capability, id *string, hash *[32]byte, sealed bool) (made capability.Ref) {
+	if *id != "" {
+		return made
+	}
+	made = q.api.cfg.Address.New(live.Target())
+	if sealed {
+		made = q.api.cfg.Address.NewSealed(live.Target())
+	}
+	*id, *hash = made.ID, made.Secret.Hash()
+	return made
+}
+
+// checkNamed checks the id and hash of a ref that the client has made, or has not.
+func checkNamed(id string, hash []byte) *fault.Error {
+	switch {
+	case (id == "") != (hash == nil):
+		return fault.Malformed.With("ref and hash go together: the client makes both, or neither")
+	case id == "":
+		return nil
+	}
+	return capability.CheckClientMade(id)
 }
 
 // parseMintRequest parses the arguments of the op share. Without ref and hash the server mints
@@ -119,17 +150,14 @@ func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fau
 	refused = parseObject(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
 		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), number("redemptions", &redemptions),
 		text("message", &m.Message), texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
+	if refused == nil {
+		refused = checkNamed(m.ID, hash)
+	}
 	switch {
 	case refused != nil:
 		return m, refused
-	case (m.ID == "") != (hash == nil):
-		return m, fault.Malformed.With("ref and hash go together: the client makes both, or neither")
 	case expires > math.MaxInt64:
 		return m, fault.BadArgument.With("expires_at is Unix milliseconds")
-	case m.ID != "":
-		if refused := capability.CheckClientMade(m.ID); refused != nil {
-			return m, refused
-		}
 	}
 	set, err := capability.RightsNamed(rights)
 	if err != nil {
@@ -155,6 +183,66 @@ func revokeRef(q *request) *fault.Error {
 		return q.toFault(err)
 	}
 	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"cut": cut}))
+	return nil
+}
+
+// revokeSpaceRef serves DELETE /spaces/{id}/refs/{ref_id}, which may be a ref of a session below.
+func revokeSpaceRef(q *request) *fault.Error {
+	live, refused := q.spaceWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	died, err := live.RevokeInSpace(q.Context(), q.PathValue("ref_id"))
+	if err != nil {
+		return q.toFault(err)
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"refs": died}))
+	return nil
+}
+
+// rotateSession serves POST /sessions/{id}/rotate.
+func rotateSession(q *request) *fault.Error {
+	live, refused := q.sessionWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	return q.rotate(live)
+}
+
+// rotateSpace serves POST /spaces/{id}/rotate.
+func rotateSpace(q *request) *fault.Error {
+	live, refused := q.spaceWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	return q.rotate(live)
+}
+
+func (q *request) rotate(live *objects.Capability) *fault.Error {
+	body, refused := q.body()
+	if refused != nil {
+		return refused
+	}
+	var to session.Rotation
+	var hash []byte
+	refused = parseObject(nil, body, text("ref", &to.ID), bytes32("hash", &hash))
+	if refused == nil {
+		refused = checkNamed(to.ID, hash)
+	}
+	if refused != nil {
+		return refused
+	}
+	copy(to.Hash[:], hash)
+	made := q.mintUnlessNamed(live, &to.ID, &to.Hash, false)
+	cut, err := live.Rotate(q.Context(), to)
+	if err != nil {
+		return q.toFault(err)
+	}
+	shown := newMintedJSON(to.ID, made)
+	if !live.IsSpace() {
+		shown.Cut = &cut
+	}
+	q.answerMinted(shown)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func TestRefusals(t *testing.T) {
 		m, other := r.create(), r.create()
 		r.put(m, 2)
 		at, space := "/sessions/"+m.id, "/spaces/"+r.owner.Target()+"/sessions"
-		owner := m.owner.Text()
+		owner, ofSpace := m.owner.Text(), "/spaces/"+r.owner.Target()
 		put := func(b *box) json.RawMessage {
 			return b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{"at": ulid.Make().String()})))
 		}
@@ -119,6 +119,21 @@ func TestRefusals(t *testing.T) {
 			{"DELETE", at + "/refs/" + refOf(reader), reader, nil, fault.MissingRight},
 			{"DELETE", at + "/refs/" + other.owner.ID, owner, nil, fault.NotFound},
 			{"DELETE", at + "/refs/" + m.owner.New(m.id).ID, owner, nil, fault.NotFound},
+			{"DELETE", ofSpace + "/refs/" + r.owner.New(r.owner.Target()).ID, r.owner.Text(), nil, fault.MissingRight},
+			{"DELETE", ofSpace + "/refs/x", r.owner.Text(), nil, fault.NotFound},
+			{"POST", ofSpace + "/refs", r.owner.Text(), obj{"rights": []string{"list"}, "from": 3}, fault.BadArgument},
+			{"POST", ofSpace + "/refs", owner, obj{"rights": []string{"list"}}, fault.NotFound},
+			{"POST", at + "/rotate", sharer, obj{}, fault.NotAnOwner},
+			{"POST", at + "/rotate", revoked, obj{}, fault.Revoked},
+			{"POST", at + "/rotate", owner, obj{"ref": r.owner.New(r.owner.Target()).ID, "hash": hashText(m.owner.Secret)}, fault.BadArgument},
+			{"POST", ofSpace + "/rotate", r.owner.Text(), obj{"ref": m.owner.ID, "hash": hashText(m.owner.Secret)}, fault.BadArgument},
+			{"POST", ofSpace + "/rotate", r.owner.Text(), obj{"hash": hashText(m.owner.Secret)}, fault.Malformed},
+			{"GET", at + "/audit", reader, nil, fault.NotAnOwner},
+			{"GET", at + "/audit", revoked, nil, fault.Revoked},
+			{"GET", ofSpace + "/audit?limit=0", r.owner.Text(), nil, fault.BadArgument},
+			{"POST", at + "/acknowledge", owner, newBox().acknowledgement(7), fault.ServerBehind},
+			{"POST", at + "/acknowledge", owner, fenced.acknowledgement(1), fault.Fenced},
+			{"POST", at + "/acknowledge", owner, obj{"outbox": "x"}, fault.Malformed},
 			{"GET", "/sessions/" + other.id, owner, nil, fault.NotFound},
 			{"GET", "/sessions/x", owner, nil, fault.NotFound},
 			{"GET", space, owner, nil, fault.NotFound},

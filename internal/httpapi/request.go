@@ -86,6 +86,15 @@ func (q *request) space() (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
 }
 
+// spaceWithoutQuery is space for a path without parameters.
+func (q *request) spaceWithoutQuery() (*objects.Capability, *fault.Error) {
+	live, refused := q.space()
+	if refused == nil {
+		_, refused = q.query()
+	}
+	return live, refused
+}
+
 func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {
 	ref, refused := bearer(q.Header)
 	if refused != nil {

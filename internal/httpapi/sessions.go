@@ -147,10 +147,7 @@ type creation struct {
 // createSession serves POST /spaces/{id}/sessions: the session alone, or an outbox's first batch,
 // which creates it.
 func createSession(q *request) *fault.Error {
-	live, refused := q.space()
-	if refused == nil {
-		_, refused = q.query()
-	}
+	live, refused := q.spaceWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -205,22 +202,37 @@ func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
 	if err := live.Create(q.Context(), c.session, c.ref, args...); err != nil {
 		return q.toFault(err)
 	}
-	q.answerMinted(c.session, c.ref, made)
+	q.answerMinted(newMintedJSON(c.ref, made))
 	return nil
 }
 
 func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: httpkit.JSON(text)} }
 
-// answerMinted answers with a new ref, and its text if it was minted here: its secret is stored
-// nowhere else and not sent again.
-func (q *request) answerMinted(session, id string, made capability.Ref) {
-	shown := struct {
-		Session string `json:"session"`
-		Ref     string `json:"ref"`
-		Text    string `json:"text,omitempty"`
-	}{Session: session, Ref: id}
+// mintedJSON describes a new ref, with its text if it was made here: its secret is stored nowhere
+// else and not sent again.
+type mintedJSON struct {
+	Session string  `json:"session,omitempty"`
+	Space   string  `json:"space,omitempty"`
+	Ref     string  `json:"ref"`
+	Text    string  `json:"text,omitempty"`
+	Cut     *uint64 `json:"cut,omitempty"` // of the ref that it has replaced
+}
+
+// newMintedJSON describes the ref id; made is zero if the client has made it.
+func newMintedJSON(id string, made capability.Ref) (shown mintedJSON) {
+	shown.Ref = id
+	if target := capability.Target(id); capability.IsSpace(target) {
+		shown.Space = target
+	} else {
+		shown.Session = target
+	}
 	if !made.Secret.IsZero() {
 		shown.Text = made.Text()
 	}
+	return shown
+}
+
+// answerMinted answers with a new ref.
+func (q *request) answerMinted(shown mintedJSON) {
 	httpkit.WriteJSON(q.w, http.StatusCreated, httpkit.JSON(shown))
 }

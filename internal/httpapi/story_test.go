@@ -130,6 +130,26 @@ func TestTheStory(t *testing.T) {
 		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs) {
 			t.Errorf("the space's refs are %v", all)
 		}
+
+		// Say what is stored, look at the audit, and put new refs in the places of those that one has.
+		r.must(200, "POST", at+"/acknowledge", owner, b.acknowledgement(3))
+		if audit := r.must(200, "GET", at+"/audit?limit=1", owner, nil); audit["more"] != true || len(audit["rows"].([]any)) != 1 {
+			t.Errorf("the audit is %v", audit)
+		}
+		rotated := r.must(201, "POST", at+"/rotate", owner, obj{})
+		if got := r.ask("GET", at, owner, nil); got.status != 403 || rotated["cut"] != json.Number("6") {
+			t.Errorf("the old ref: %d %s; it was rotated to %v", got.status, got.text, rotated["ref"])
+		}
+		r.must(200, "GET", at, rotated["text"].(string), nil)
+		ofSpace := "/spaces/" + r.owner.Target()
+		lists := r.must(201, "POST", ofSpace+"/refs", r.owner.Text(), obj{"rights": []string{"list"}})
+		r.must(200, "GET", space, lists["text"].(string), nil)
+		if died := r.must(200, "DELETE", ofSpace+"/refs/"+lists["ref"].(string), r.owner.Text(), nil); died["refs"] != json.Number("1") {
+			t.Errorf("%v refs died", died["refs"])
+		}
+		r.must(200, "GET", ofSpace+"/audit", r.owner.Text(), nil)
+		root := r.must(201, "POST", ofSpace+"/rotate", r.owner.Text(), obj{})
+		r.must(200, "GET", space, root["text"].(string), nil)
 		for _, item := range openAPI(t).doc.Paths.Map() {
 			for _, op := range item.Operations() {
 				if r.seen.count(op.OperationID+" 200")+r.seen.count(op.OperationID+" 201") == 0 && op.OperationID != "description" {

@@ -77,6 +77,11 @@ func (b *box) batch(session string, ops ...ledger.Intent) *ledger.Batch {
 	return out
 }
 
+// acknowledgement is the body that acknowledges outcomes without a batch.
+func (b *box) acknowledgement(through uint64) obj {
+	return obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1, "acked_through": through}
+}
+
 // json is a batch as it goes over HTTP, its values as they are where that keeps their bytes.
 func (b *box) json(batch *ledger.Batch) json.RawMessage {
 	return b.jsonWith(batch, func(ledger.Arg) bool { return true })

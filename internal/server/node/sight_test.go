@@ -87,9 +87,9 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 		}
 		return all, nil
 	},
-	"Refs": nil, "List": nil, // neither shows what is in a session
+	"Refs": nil, "List": nil, "Audit": nil, // none of them shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
-	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
+	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "OpenStream": nil, "CreateStream": nil,
 }
 
 // overWires has every method of the schema's Session in the same way, by its name over Cap'n Web.

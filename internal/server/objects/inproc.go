@@ -305,13 +305,13 @@ func (h *Capability) create(ctx context.Context, id, owner string, args []ledger
 	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do).Err)
 }
 
-// Share mints a ref of the session below the capability's ref.
+// Share mints a ref of the session or space below the capability's ref. The same again changes
+// nothing.
 func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error {
-	o, refused := h.session()
-	if refused != nil {
-		return refused
+	if h.space != nil {
+		return errOrNil(h.space.mint(m))
 	}
-	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
+	return errOrNil(h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
 }
 
 // Revoke revokes a ref of the session and all refs below it; nothing commits under them after
@@ -323,6 +323,41 @@ func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err er
 	}
 	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref})
 	return a.Cut, errOrNil(a.Err)
+}
+
+// RevokeInSpace revokes a space's own ref, or one below it, also of a session, with all refs below
+// that. It returns how many died.
+func (h *Capability) RevokeInSpace(_ context.Context, ref string) (died uint64, err error) {
+	if h.space == nil {
+		return 0, fault.BadArgument.With("the ref is one of a session: name a space's")
+	}
+	died, refused := h.space.revokeTree(ref)
+	return died, errOrNil(refused)
+}
+
+// Rotate puts a new ref in the place of the capability's, which is a session's owner's or a
+// space's root ref, and alone is revoked. For a session nothing commits under it after cut. The
+// same again changes nothing.
+func (h *Capability) Rotate(ctx context.Context, to session.Rotation) (cut uint64, err error) {
+	if h.space != nil {
+		return 0, errOrNil(h.space.rotateTo(to))
+	}
+	if refused := checkRotation(to, h.Target()); refused != nil {
+		return 0, refused
+	}
+	a := h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Rotate: &to})
+	return a.Cut, errOrNil(a.Err)
+}
+
+// Audit returns a page of the audit of the session, to its owner's ref, or of the space, to its
+// root ref: at most limit rows after the row after.
+func (h *Capability) Audit(ctx context.Context, after uint64, limit int) (*session.AuditPage, error) {
+	if h.space != nil {
+		page, refused := h.space.readAudit(ctx, after, uint32(max(limit, 1)))
+		return page, errOrNil(refused)
+	}
+	page, refused := h.sess.readAudit(ctx, after, uint32(max(limit, 1)))
+	return page, errOrNil(refused)
 }
 
 // commitDirect queues a commit without an outbox and waits for its answer.

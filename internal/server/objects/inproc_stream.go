@@ -90,6 +90,14 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 	return a, errOrNil(a.Err)
 }
 
+// Acknowledge says that the outbox has stored all outcomes up to a seq, so that the server can
+// forget them. It may be repeated.
+func (s *Stream) Acknowledge(ctx context.Context, through uint64) error {
+	done := make(chan session.Answer, 1)
+	s.stream.submitAck(ctx, through, func(a session.Answer) { done <- a })
+	return errOrNil((<-done).Err)
+}
+
 // opsSize returns the bytes that ops count for in the commit queue.
 func opsSize(ops []ledger.Intent) int {
 	n := opBytes * len(ops)

@@ -152,11 +152,23 @@ func encodeTreeRow(to wire.RefInfo, r *session.TreeRow, now int64) error {
 // maxAuditPage is the maximum number of rows in one answer.
 const maxAuditPage = 1000
 
-// audit returns a page of the session's audit to its owner.
 func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_audit_Params(s)
-	answerAudit(ctx, o.service, c, o.auth.session, p.After(), p.Limit(), o.auth.Refs(), func(at *session.Access) *fault.Error {
+	page, refused := o.readAudit(ctx, p.After(), p.Limit())
+	answerAudit(c, page, refused)
+}
+
+func (o *space) audit(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_audit_Params(s)
+	page, refused := o.readAudit(ctx, p.After(), p.Limit())
+	answerAudit(c, page, refused)
+}
+
+// readAudit returns a page of the session's audit to its owner.
+func (o *sess) readAudit(ctx context.Context, after uint64, limit uint32) (*session.AuditPage, *fault.Error) {
+	return o.service.readAudit(ctx, o.conn, o.auth.session, after, limit, o.auth.Refs(), func(at *session.Access) (*capability.Grant, *fault.Error) {
 		grant, refused := o.auth.Check(at, 0)
 		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
 			refused = nil // a deleted session's audit stays readable
@@ -164,47 +176,46 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 		if refused == nil && !grant.Owner {
 			refused = fault.NotAnOwner.With("only the session's owner ref shows its audit")
 		}
-		if refused != nil {
-			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, grant, "audit", refused)
-			return refused
-		}
-		o.service.cfg.Usage.Record(o.conn.peer, grant, "audit", at.Row.Cursor)
-		return nil
+		return grant, refused
 	})
 }
 
-// audit returns a page of the space's audit to its root ref.
-func (o *space) audit(ctx context.Context, c *rpc.Call) {
-	s, _ := c.Params()
-	p := wire.Space_audit_Params(s)
-	answerAudit(ctx, o.service, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Access) *fault.Error {
+// readAudit returns a page of the space's audit to its root ref.
+func (o *space) readAudit(ctx context.Context, after uint64, limit uint32) (*session.AuditPage, *fault.Error) {
+	return o.service.readAudit(ctx, o.conn, o.id, after, limit, []string{o.ref}, func(at *session.Access) (*capability.Grant, *fault.Error) {
 		grant, refused := o.grant(at, capability.Revoke)
 		if refused == nil && (grant.Parent != "" || o.attenuated != nil) {
 			refused = fault.MissingRight.With("only the space's root ref shows its audit, this one was made from another")
 		}
-		if refused != nil {
-			o.service.cfg.Audit.Deny(o.conn.peer, o.ref, grant, "audit", refused)
-			return refused
-		}
-		o.service.cfg.Usage.Record(o.conn.peer, grant, "audit", 0)
-		return nil
+		return grant, refused
 	})
 }
 
-// answerAudit reads a page of target's audit, and returns it if admit allows that in the
-// page's snapshot.
-func answerAudit(ctx context.Context, service *Service, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
+// readAudit reads at most limit rows (0: as many as one answer has) of target's audit. refs has the
+// caller's ref alone. admit decides in the page's snapshot whether the caller's grant, which it
+// returns, shows the audit.
+func (s *Service) readAudit(ctx context.Context, from *ConnState, target string, after uint64, limit uint32, refs []string,
+	admit func(*session.Access) (*capability.Grant, *fault.Error)) (*session.AuditPage, *fault.Error) {
 	if limit == 0 || limit > maxAuditPage {
 		limit = maxAuditPage
 	}
-	ctx, cancel := context.WithTimeout(ctx, service.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
-	page, err := service.cfg.Store.ReadAudit(ctx, target, after, int(limit), refs)
+	page, err := s.cfg.Store.ReadAudit(ctx, target, after, int(limit), refs)
 	if err != nil {
-		fail(c, fault.From(service.cfg.Log, err, "read the audit"))
-		return
+		return nil, fault.From(from.log, err, "read the audit")
 	}
-	if refused := admit(&page.Access); refused != nil {
+	grant, refused := admit(&page.Access)
+	if refused != nil {
+		s.cfg.Audit.Deny(from.peer, refs[0], grant, "audit", refused)
+		return nil, refused
+	}
+	s.cfg.Usage.Record(from.peer, grant, "audit", cursorOf(&page.Access))
+	return page, nil
+}
+
+func answerAudit(c *rpc.Call, page *session.AuditPage, refused *fault.Error) {
+	if refused != nil {
 		fail(c, refused)
 		return
 	}

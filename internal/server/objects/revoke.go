@@ -57,9 +57,6 @@ func (o *space) revoke(c *rpc.Call) {
 	var r fieldReader
 	ref := r.text(wire.Space_revoke_Params(s).Ref())
 	refused := r.fault("the call")
-	if refused == nil && capability.Target(ref) == "" {
-		refused = fault.NotFound.With("this space has no such ref")
-	}
 	var died uint64
 	if refused == nil {
 		died, refused = o.revokeTree(ref)
@@ -75,6 +72,9 @@ func (o *space) revoke(c *rpc.Call) {
 // another ref of the space, or a ref of a session made under it. It returns the number of refs
 // that died.
 func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
+	if capability.Target(ref) == "" {
+		return 0, fault.NotFound.With("this space has no such ref")
+	}
 	var published *session.Published
 	refused = o.updateRefs("revoke", session.ReadSet{Lineages: []string{ref}, Trees: []string{ref}},
 		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) (err error) {

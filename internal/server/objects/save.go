@@ -166,10 +166,15 @@ func decodeRotation(id string, err error, hash []byte, hashErr error) (session.R
 		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(to.Hash))
 	}
 	copy(to.Hash[:], sum)
-	if refused == nil {
-		refused = capability.CheckClientMade(to.ID)
-	}
 	return to, refused
+}
+
+// checkRotation checks the new ref's id, which is to be one for target.
+func checkRotation(to session.Rotation, target string) *fault.Error {
+	if capability.Target(to.ID) != target { // such an id must not reach a database
+		return fault.BadArgument.With("the new ref's id is not one for %s", target)
+	}
+	return capability.CheckClientMade(to.ID)
 }
 
 // rotate goes through the committer like a batch, so that it is in the session's order and its
@@ -180,8 +185,8 @@ func (o *sess) rotate(c *rpc.Call) {
 	id, err := p.Ref()
 	hash, hashErr := p.Hash()
 	to, refused := decodeRotation(id, err, hash, hashErr)
-	if refused == nil && capability.Target(to.ID) != o.auth.session {
-		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.auth.session)
+	if refused == nil {
+		refused = checkRotation(to, o.auth.session)
 	}
 	answer := func(a session.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
@@ -204,18 +209,22 @@ func (o *space) rotate(c *rpc.Call) {
 	id, err := p.Ref()
 	hash, hashErr := p.Hash()
 	to, refused := decodeRotation(id, err, hash, hashErr)
-	if refused == nil && capability.Target(to.ID) != o.id {
-		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
-	}
 	if refused == nil {
-		refused = o.updateRefs("rotate", session.ReadSet{Grants: []string{to.ID}},
-			func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
-				return o.rotateRoot(ctx, tx, at, to)
-			})
+		refused = o.rotateTo(to)
 	}
 	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return o.service.setRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})
+}
+
+func (o *space) rotateTo(to session.Rotation) *fault.Error {
+	if refused := checkRotation(to, o.id); refused != nil {
+		return refused
+	}
+	return o.updateRefs("rotate", session.ReadSet{Grants: []string{to.ID}},
+		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
+			return o.rotateRoot(ctx, tx, at, to)
+		})
 }
 
 // rotateRoot rotates the space's root ref. A repeated call with the same new ref, through the old

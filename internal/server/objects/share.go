@@ -177,37 +177,45 @@ func (o *space) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
-	if refused == nil && capability.Target(m.ID) != o.id { // such an id must not reach a database
-		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
-	}
 	if refused == nil {
-		refused = o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
-			func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
-				parent, refused := o.check(at, capability.Share, "share")
-				if refused != nil {
-					return refused
-				}
-				now, there := at.Now, rows.Grants[m.ID]
-				if there != nil {
-					now = there.Created
-				}
-				g, refused := capability.Mint(parent, m, 0, now)
-				if refused != nil {
-					return refused
-				}
-				if there != nil {
-					if refused := capability.CheckSameMint(there, g); refused != nil {
-						return refused
-					}
-					return nil
-				}
-				return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
-					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
-			})
+		refused = o.mint(m)
 	}
 	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return o.service.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
+}
+
+// mint mints a ref of the space below its own. The same again changes nothing.
+func (o *space) mint(m capability.MintRequest) *fault.Error {
+	switch {
+	case capability.Target(m.ID) != o.id: // such an id must not reach a database
+		return fault.BadArgument.With("the new ref's id is not one for %s", o.id)
+	case m.VisibleFrom != 0 || len(m.Methods) > 0:
+		return fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
+	}
+	return o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
+		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
+			parent, refused := o.check(at, capability.Share, "share")
+			if refused != nil {
+				return refused
+			}
+			now, there := at.Now, rows.Grants[m.ID]
+			if there != nil {
+				now = there.Created
+			}
+			g, refused := capability.Mint(parent, m, 0, now)
+			if refused != nil {
+				return refused
+			}
+			if there != nil {
+				if refused := capability.CheckSameMint(there, g); refused != nil {
+					return refused
+				}
+				return nil
+			}
+			return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
+				{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
+		})
 }
 
 // decodeNewRef decodes a request for a ref that a client has made.
@@ -225,8 +233,6 @@ func decodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *
 	case refused != nil:
 	case len(hash) != len(m.Hash):
 		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(m.Hash))
-	case capability.IsSpace(capability.Target(m.ID)) && (m.VisibleFrom != 0 || len(m.Methods) > 0):
-		refused = fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
 	}
 	if refused == nil {
 		refused = capability.CheckClientMade(m.ID)

@@ -8,6 +8,7 @@ package objects
 
 import (
 	"bytes"
+	"context"
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
@@ -77,16 +78,19 @@ func (o *stream) apply(c *rpc.Call) {
 
 func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
-	through := wire.Stream_acknowledge_Params(s).Through()
+	o.submitAck(c.Context(), wire.Stream_acknowledge_Params(s).Through(), func(a session.Answer) {
+		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+			return o.service.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
+		})
+	})
+}
+
+// submitAck queues an acknowledgement without a batch.
+func (o *stream) submitAck(ctx context.Context, through uint64, answer func(session.Answer)) {
 	o.submit(&deferredCommit{commit: &commit.Pending{
 		Sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
-		Ops: 1, Bytes: 64, Caller: c.Context(),
-		Done: func(a session.Answer) {
-			reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
-				return o.service.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
-			})
-		},
+		Ops: 1, Bytes: 64, Caller: ctx, Done: answer,
 	}})
 }
 
