@@ -49,7 +49,8 @@ interface Gateway {
   # and that Cap'n Web, which refuses what it does not know, must not be sent unasked:
   # resume (the hash beside a cursor), hints (Batch.hints), lifetime (Attenuation.lifetime),
   # understands (that field, where one reads), and the features in use, which ops may need: keys
-  # (keys of one's own kinds with any JSON value, patch, add and expect). A feature comes into use
+  # (keys of one's own kinds with any JSON value, patch, add and expect), search (which reads), fork
+  # (its argument message). A feature comes into use
   # when every replica knows it: clients keep ops that need one until hello names it.
   # history is an id of what the database's commits belong to. It is another one since the
   # database was restored from a copy; empty if the server does not know it yet.

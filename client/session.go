@@ -133,6 +133,11 @@ type CreateOptions struct {
 	// AtHash, of a fork at a cursor, is the hash of the source's event there (Event.Hash):
 	// the op is rejected (BadArgument) if the source has another one.
 	AtHash Hash
+	// Message, of a fork, is the id of a message: what comes after it in the source's order, other
+	// messages with their parts, is not copied; all else is. A server of the version before does not know
+	// it: the outbox keeps the batch until it does (Unsupported). The op is rejected (NotFound) if the
+	// source has no such message, or the ref it is read by does not show it.
+	Message string
 }
 
 // NewOwner returns an id for a new session and its owner's ref. Nothing is created.
@@ -150,8 +155,8 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 }
 
 // Fork returns a new session that begins as a copy of source as of a cursor (0: as of when the op
-// applies), under a ref that may read it. If source's log was trimmed, its earlier states are
-// gone: the op is then rejected.
+// applies), of all of it or up to a message (CreateOptions.Message), under a ref that may read it. If
+// source's log was trimmed, its earlier states are gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	o.ByTime = false
 	s, b := sp.newSession(o)
@@ -166,6 +171,9 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 	}
 	if o.AtHash != (Hash{}) {
 		args = append(args, Arg{"at_hash", o.AtHash.String()})
+	}
+	if o.Message != "" {
+		args = append(args, Arg{"message", o.Message})
 	}
 	b.Do(session.MethodFork, append(args, s.createArgs(o)...)...)
 	return s, b

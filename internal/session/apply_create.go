@@ -5,6 +5,7 @@ package session
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -101,22 +102,24 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if o.atHash != nil && via.ShowsAllKeys() && !bytes.Equal(o.atHash, head[:]) {
 		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 	}
-	p := o.payload(owner)
-	p.Source, p.At = o.source, at
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !ShowsEntry(via, &e) })
 	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
-	kept := entries[:0]
-	for _, e := range entries {
-		if ShowsEntry(via, &e) {
-			kept = append(kept, e)
-			p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
+	if o.message != "" {
+		if entries, err = upTo(entries, o.message, at); err != nil {
+			return nil, err
 		}
+	}
+	p := o.payload(owner)
+	p.Source, p.At, p.Message = o.source, at, o.message
+	for _, e := range entries {
+		p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 	}
 	text := encode(p)
 	if len(text) > a.cfg.Limits.EventBytes {
 		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
-	for i, e := range kept {
+	for i, e := range entries {
 		k, err := ParseKey(e.Key)
 		if err != nil {
 			return nil, err
@@ -127,6 +130,33 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, writeWhole)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
+}
+
+// upTo returns entries, in the session's order as of cursor at, without the messages that come after one
+// and their parts. A part whose message is not there stays if it comes before.
+func upTo(entries []Entry, message string, at uint64) ([]Entry, *fault.Error) {
+	last := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == MessageKey(message) })
+	if last < 0 {
+		return nil, fault.NotFound.With("the source has no message/%s as of cursor %d", message, at)
+	}
+	kept := map[string]bool{} // messages that are there: whether they stay
+	for i, e := range entries {
+		if id, ok := strings.CutPrefix(e.Key, MessageKey("")); ok {
+			kept[id] = i <= last
+		}
+	}
+	i := -1
+	return slices.DeleteFunc(entries, func(e Entry) bool {
+		i++
+		k, err := ParseKey(e.Key)
+		if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
+			return false
+		}
+		if stays, there := kept[k.Message]; there {
+			return !stays
+		}
+		return i > last
+	}), nil
 }
 
 // forkSource returns the source and the ref it is read through, which the submission must hold.

@@ -3,6 +3,7 @@ package session_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,6 +178,77 @@ func TestExpectedCursor(t *testing.T) {
 	o.apply(op("put", "key", "message/a", "payload", raw(`{}`)).expecting(1))
 	out := o.refuse(ledger.Conflict, fault.Conflict, op("put", "key", "message/b", "payload", raw(`{}`)).expecting(1))
 	mustEqual(t, "cursor of the conflict", out.Cursor, 2)
+}
+
+// A fork up to a message leaves out the messages that come after it in the session's order.
+func TestForkUpToAMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, order := range []string{"", "time"} {
+		source := w.create("order", order)
+		message := func(id string, created int) anOp {
+			return op("put", "key", "message/"+id, "payload", raw(`{"time":{"created":%d}}`, created))
+		}
+		part := func(key string) anOp { return op("put", "key", "part/"+key, "payload", raw(`{"text":"x"}`)) }
+		// By the log: c, a, b; by time: a, b, c. The part of a comes last, one of d has no message.
+		for _, x := range []anOp{message("c", 3), part("c/p"), message("a", 1), part("d/p"), message("b", 2), part("b/p"), part("a/p"),
+			op("put", "key", "session", "payload", raw(`{"title":"T"}`)), op("put", "key", "todo/1", "payload", 1)} {
+			source.apply(x)
+		}
+		last := source.w.store.Session(source.session).Cursor
+		guest := source.share([]string{"read"}, "message", "b")
+		forked := func(via string, args ...any) (p *writer, x anOp) {
+			p = w.newWriter()
+			p.with = []string{via}
+			return p, op("fork", append([]any{"source", source.session, "via", via, "ref", p.ref, "hash", sha(p.ref)}, args...)...)
+		}
+		want := map[string]string{
+			"c": "message/c part/c/p", "a": "message/c part/c/p message/a part/a/p", "b": "message/c part/c/p message/a part/d/p message/b part/b/p part/a/p",
+		}
+		if order == "time" {
+			want = map[string]string{"a": "message/a part/a/p", "b": "message/a message/b part/b/p part/a/p", "c": "message/a message/b message/c part/c/p part/b/p part/a/p"}
+		}
+		for id, keys := range want {
+			p, x := forked(source.ref, "message", id)
+			r := p.apply(x)
+			var got []string
+			for _, e := range w.folds[p.session].Entries() {
+				if session.KindOf(e.Key) == "message" || session.KindOf(e.Key) == "part" {
+					got = append(got, e.Key)
+				}
+			}
+			slices.Sort(got)
+			sorted := strings.Fields(keys)
+			slices.Sort(sorted)
+			mustEqual(t, order+" up to "+id, strings.Join(got, " "), strings.Join(sorted, " "))
+			mustEqual(t, "the title", p.payload("session"), `{"title":"T"}`)
+			mustEqual(t, "the rest", p.payload("todo/1"), "1")
+			mustEqual(t, "the source's cursor", r["at"], any(float64(last+1))) // the share's
+			if !strings.Contains(string(p.last().Payload), `,"message":"`+id+`",`) {
+				t.Errorf("the event does not name the message: %s", p.last().Payload)
+			}
+		}
+		p, x := forked(source.ref, "message", "a", "at", 4)
+		p.apply(x)
+		mustEqual(t, "as of a cursor, without the part of later on", p.payload("part/a/p")+p.payload("session"), "")
+		p, x = forked(guest, "message", "b")
+		p.apply(x)
+		mustEqual(t, "the one that a ref shows", p.payload("message/b")+p.payload("message/a"), `{"time":{"created":2}}`)
+		for _, bad := range []struct {
+			via  string
+			args []any
+			code fault.Code
+		}{
+			{source.ref, []any{"message", "none"}, fault.NotFound},
+			{source.ref, []any{"message", "b", "at", 3}, fault.NotFound}, // it came later
+			{guest, []any{"message", "a"}, fault.NotFound},               // it is not shown
+			{source.ref, []any{"message", "a/b"}, fault.BadKey},
+			{source.ref, []any{"message", 7}, fault.BadArgument},
+		} {
+			p, x := forked(bad.via, bad.args...)
+			p.refuse(ledger.Rejected, bad.code, x)
+		}
+	}
 }
 
 func TestFork(t *testing.T) {

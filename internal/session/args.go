@@ -255,9 +255,9 @@ func (r *argReader) names(name string, must bool) []string {
 	return list
 }
 
-func (r *argReader) id(name string) string {
-	s := r.text(name, required)
-	if r.err == nil && !r.unresolved(name) && !validID(s, false) {
+func (r *argReader) id(name string, must bool) string {
+	s := r.text(name, must)
+	if r.err == nil && !r.unresolved(name) && (must || s != "") && !validID(s, false) {
 		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(s), maxIDBytes))
 	}
 	return s

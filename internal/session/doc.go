@@ -40,7 +40,7 @@
 // "cursor", and "unchanged": true where no event was made.
 //
 //	create      ref, hash, external?, label?, actor?, order?  the first op of a session's stream; mints the owner ref; order "time" is opencode's
-//	fork        source, via, at?, at_hash?, and the arguments of create
+//	fork        source, via, at?, at_hash?, message?, and the arguments of create
 //	                                                       begins with the source's entries; a live object of via must be passed along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open

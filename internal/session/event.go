@@ -94,7 +94,8 @@ type createPayload struct {
 	Actor    string         `json:"actor,omitempty"`
 	Order    string         `json:"order,omitempty"` // Order.String
 	Source   string         `json:"source,omitempty"`
-	At       uint64         `json:"at,omitempty"` // the cursor of the source at which it was forked
+	At       uint64         `json:"at,omitempty"`      // the cursor of the source at which it was forked
+	Message  string         `json:"message,omitempty"` // the last message of the source that was copied; "" for all
 	Entries  []entryPayload `json:"entries,omitempty"`
 	Purged   []int          `json:"purged,omitempty"` // indexes of purged entries, ascending
 }

@@ -18,19 +18,21 @@ type Features uint32
 
 // The features. FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch,
 // add, claim and release, and the arguments expect and claim. FeatureSearch is the index of words, from
-// which every server removes what is purged; no op and no event needs it.
+// which every server removes what is purged; no op and no event needs it. FeatureFork is fork's argument
+// message; no event needs it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
+	FeatureFork
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -69,6 +71,10 @@ func featuresOf(op *ledger.Intent) Features {
 	case MethodPut, MethodRemove, MethodPurge:
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
 			return FeatureKeys
+		}
+	case MethodFork:
+		if hasArgument(op, "message") {
+			return FeatureFork
 		}
 	case MethodShare:
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {

@@ -125,6 +125,7 @@ type opFork struct {
 	at          uint64
 	atSet       bool
 	atHash      []byte // of the event at cursor at; nil: not compared
+	message     string // id of the last message, in the session's order, that is copied; "" for all
 }
 
 func decodeFork(r *argReader) op {
@@ -133,6 +134,7 @@ func decodeFork(r *argReader) op {
 	o.via = r.refID("via")
 	o.at, o.atSet = r.number("at", optional)
 	o.atHash = r.eventHash(ledger.HintAtHash)
+	o.message = r.id("message", optional)
 	if r.err == nil && !r.unresolved("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}
@@ -246,7 +248,7 @@ type opBegin struct {
 }
 
 func decodeBegin(r *argReader) op {
-	return &opBegin{message: r.id("message"), payload: r.object("payload", required), schema: r.schema("schema_version")}
+	return &opBegin{message: r.id("message", required), payload: r.object("payload", required), schema: r.schema("schema_version")}
 }
 
 type opAppendText struct {
@@ -286,7 +288,7 @@ type opFinalize struct {
 
 func decodeFinalize(r *argReader) op {
 	o := &opFinalize{
-		message: r.id("message"),
+		message: r.id("message", required),
 		status:  r.text("status", required),
 		payload: r.object("payload", optional),
 		schema:  r.schema("schema_version"),

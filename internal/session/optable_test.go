@@ -87,6 +87,9 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append", "schema"}), op("share", "ref", ref, "hash", ref, "rights", []string{"break"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"schema"}, "write_keys", []string{"schema/todo"}), op("share", "ref", ref, "hash", ref, "rights", []string{"", "none"}),
 		op("put", "key", "schema/todo", "payload", true), op("put", "key", "schema/todo", "payload", raw(`{"type":"null"}`), "expect", 0), op("remove", "key", "schema/todo", "expect", 1), op("purge", "key", "schema/todo"), op("add", "key", "schema/todo", "member", "a", "by", 1),
 	)
+	for _, more := range [][]any{nil, {"message", "msg_1"}, {"message", ""}, {"message", "a/b"}, {"message", 7}, {"message", nil}, {"message", ref}, {"message", long(201)}, {"at", 3, "message", "m"}, {"messages", "m"}} {
+		ops = append(ops, op("fork", append([]any{"source", ref, "via", ref, "ref", ref, "hash", ref}, more...)...))
+	}
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {
 		intents := []ledger.Intent{{Method: x.method, Args: x.args}}

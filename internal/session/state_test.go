@@ -287,7 +287,16 @@ func TestOpsWaitForTheirFeature(t *testing.T) {
 	mustEqual(t, "the cursor", w.store.Session(o.session).Cursor, 2)
 	mustEqual(t, "not of those that may not", guest.try(op("purge", "key", "plan"))[0].Status, ledger.Denied)
 	mustEqual(t, "nor of what is as before", o.try(op("put", "key", "message/m", "payload", raw(`{}`)))[0].Status, ledger.Applied)
-	inUse = session.FeatureKeys
+	f := w.newWriter()
+	f.with = []string{o.ref}
+	fork := f.batch(false, op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref), "message", "m"))
+	if answers, _ := w.commit(fork); answers[0].Err == nil || answers[0].Err.Code != fault.Unsupported {
+		t.Errorf("a fork up to a message: %+v", answers[0])
+	}
+	inUse = session.FeatureKeys | session.FeatureFork
+	if answers, _ := w.commit(fork); answers[0].Err != nil || answers[0].Outcomes[0].Status != ledger.Applied {
+		t.Errorf("a fork up to a message, in use: %+v", answers[0])
+	}
 	last := subs[len(subs)-1]
 	for i := range last.Batch.Ops {
 		last.Batch.Ops[i].Seq++ // behind what was sent meanwhile

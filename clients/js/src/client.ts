@@ -342,11 +342,14 @@ export class Space {
     return { session, batch };
   }
 
-  /** Makes a new session that begins as a copy of another at a cursor (default: when the op applies), where the event must have that hash. */
-  fork(source: Session, options: CreateOptions & { at?: number; atHash?: Uint8Array } = {}): { session: Session; batch: Batch } {
+  /**
+   * Makes a new session that begins as a copy of another at a cursor (default: when the op applies), where the event must
+   * have that hash. With a message's id, other messages that come after it in the source's order are not copied, nor their parts.
+   */
+  fork(source: Session, options: CreateOptions & { at?: number; atHash?: Uint8Array; message?: string } = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
     batch.source = source.ref;
-    batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...(options.atHash && { at_hash: hex(options.atHash) }), ...creation });
+    batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...(options.atHash && { at_hash: hex(options.atHash) }), message: options.message, ...creation });
     return { session, batch };
   }
 

@@ -100,6 +100,10 @@ export function checkKeys(name: string, v: unknown): void {
   }
 }
 const keyList: Check = (name, v) => checkKeys(name, v);
+const idOrNone: Check = (name, v, json) => {
+  text(name, v, json);
+  if (v !== "") id(name, v, json);
+};
 const refID: Check = (name, v, json) => {
   full(name, v, json);
   if (targetOf(v as string) === "") bad(`${name} is not a ref's id`);
@@ -173,7 +177,7 @@ const creation = { external: may(text), ref: must(newRef), hash: must(hash), lab
 
 const methods: Record<string, Record<string, Param>> = {
   create: { ...creation, order: may(order) },
-  fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text) },
+  fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
   put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
   remove: { key: must(key), expect: may(number), claim: may(number) },
   patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number), claim: may(number) },
@@ -241,14 +245,17 @@ export function checkLimits(limits: Readonly<Record<string, unknown>>): void {
   }
 }
 
-/** The features of a server that ops may need: an older one would reject them for good. A reader of the sessions that they change needs them too. */
+/** The features that a reader of sessions needs (keys): those of ops that change them so that an older reader misreads them. */
 export const features: readonly string[] = ["keys"];
 
 /** Rights that servers of the version before do not know. */
 const laterRights: readonly string[] = ["break", "schema"];
 
-/** The features that ops need. A reference in place of a key counts as needing none: the server decides it when its value is known. */
-export const featuresOf = (ops: readonly NamedOp[]): readonly string[] => (ops.some(needsKeys) ? features : []);
+/** The features of a server that ops need: an older one would reject them for good. A reference in place of a key counts as needing none: the server decides it when its value is known. */
+export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
+  const forks = ops.some((op) => op.method === "fork" && op.args?.some((a) => a.name === "message"));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : [])];
+}
 
 /** An op's method and arguments, as they are stored and sent. */
 type NamedOp = { readonly method: string; readonly args?: readonly Arg[] };

@@ -172,6 +172,14 @@ for (const order of ["", "time"] as const) {
     const copy = await fork.session.snapshot();
     assert.deepEqual(shown(await followed(fork.session, copy.cursor)), shown(copy));
 
+    const ids = [...copy.entries.values()].filter((e) => e.key.startsWith("message/")).sort((a, b) => Number(a.ord[0] - b.ord[0]) || a.ord[1] - b.ord[1]).map((e) => e.key.slice("message/".length));
+    const branch = space.fork(session, { message: ids[0]! });
+    (await (await branch.batch.commit()).wait()).check();
+    const upTo = await branch.session.snapshot();
+    assert.ok(ids.length > 1, "there are messages to leave out");
+    assert.deepEqual([...upTo.entries.keys()].filter((k) => k.startsWith("message/")), [`message/${ids[0]}`]);
+    assert.ok(upTo.entries.has("todo/1"));
+
     const gone = session.batch();
     gone.delete();
     (await (await gone.commit()).wait()).check();

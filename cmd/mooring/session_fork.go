@@ -1,0 +1,127 @@
+// mooring session fork: a new session that begins as a copy of another.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// forkFlags are where the copy ends, and what the new session is.
+type forkFlags struct {
+	at, owner, file string
+	options         client.CreateOptions
+}
+
+func sessionForkCmd(h *homeFlags) *cobra.Command {
+	var f forkFlags
+	cmd := &cobra.Command{
+		Use:   "fork REF",
+		Short: "Make a session that begins as a copy of another",
+		Long: "Make a session in an owner's space that begins with what REF shows of another session, and\n" +
+			"print its id. Its ref is stored in the home folder. --at CURSOR copies the state as of a\n" +
+			"cursor, or CURSOR:HASH if the event there has that hash; --at message/ID leaves out the\n" +
+			"messages that come after that one in the session's order, with their parts, and copies all\n" +
+			"else as it is now. Refs, turns and claims are not copied. The fork is durable in the outbox,\n" +
+			"with or without a server.\n\n" + refHelp,
+		Example: "  mooring session fork ses_01J…\n  mooring session fork ses_01J… --at message/msg_01 --label \"another way\"\n  mooring session fork @reader.ref --at 120 --owner @data/owner.ref --to fork.ref",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := f.parse()
+			if err != nil {
+				return err
+			}
+			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				return h.fork(ctx, c, args[0], at, &f)
+			})
+		},
+	}
+	ownerFlag(cmd, &f.owner)
+	flags := cmd.Flags()
+	flags.StringVar(&f.at, "at", "", "a cursor, or message/ID (default: the present state)")
+	flags.StringVar(&f.options.External, "external", "", "the id another system knows the new session by")
+	flags.StringVar(&f.options.Label, "label", "", "a name for people, of the new session's ref")
+	flags.StringVar(&f.file, "to", "", "write the new session's ref to this new file (mode 0600), too")
+	return cmd
+}
+
+// parse checks --at, and returns its cursor, 0 for none.
+func (f *forkFlags) parse() (at uint64, err error) {
+	if id, ok := strings.CutPrefix(f.at, session.MessageKey("")); ok {
+		if _, refused := session.ParseKey(f.at); refused != nil {
+			return 0, fault.Usage.Because(refused, "--at: %s", refused.Message)
+		}
+		f.options.Message = id
+		return 0, nil
+	}
+	if f.at == "" {
+		return 0, nil
+	}
+	p, err := client.ParsePosition(f.at)
+	if err != nil || p.Cursor == 0 {
+		return 0, fault.Usage.With("--at is %q: give a cursor from 1 on, or message/ID", sanitizeLine(f.at))
+	}
+	f.options.AtHash = p.Hash
+	return p.Cursor, nil
+}
+
+func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at uint64, f *forkFlags) error {
+	source, err := h.session(ctx, c, arg)
+	if err != nil {
+		return err
+	}
+	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	if err != nil {
+		return err
+	}
+	if of, to := source.Ref().Address(), space.Ref().Address(); of != to {
+		return fault.Usage.With("the session is on %s and the owner's space on %s: name a space of the session's server with --owner", of, to)
+	}
+	file, err := newRefFile(f.file, false)
+	if err != nil {
+		return err
+	}
+	s, b := space.Fork(source, at, f.options)
+	err = file.write(s.Ref()) // before it is used anywhere
+	var ticket client.Ticket
+	if err == nil {
+		ticket, err = b.Commit(ctx)
+	}
+	if err != nil {
+		file.discard()
+		return err
+	}
+	wait, stop := whileReachable(ctx, c, sendGrace)
+	defer stop()
+	results, still, err := awaitResults(ctx, wait, c, ticket)
+	var refused error
+	if err == nil && results.Err() != nil {
+		refused = fmt.Errorf("the fork was refused: %w", results.Err())
+	} else if still != nil {
+		refused = errors.Join(fmt.Errorf("nothing was forked: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
+	}
+	if refused != nil { // a ref that will never work is not kept
+		file.discard()
+		return errors.Join(refused, c.Outbox().DropRef(context.WithoutCancel(ctx), s.Ref().ID, false))
+	}
+	// Without an answer the fork is durable all the same, and is sent later.
+	if err = errors.Join(err, file.commit()); err != nil {
+		return err
+	}
+	if results == nil {
+		h.reportQueued(ctx, c, "the session can be used here meanwhile")
+	}
+	if f.file != "" {
+		fmt.Fprintf(h.env.err, "the ref is in %s\n", f.file)
+	}
+	return h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID(), "queued": results == nil}, "%s\n", s.ID())
+}
