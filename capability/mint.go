@@ -237,6 +237,8 @@ func checkMinted(g *Grant) *fault.Error {
 		return fault.BadArgument.With("only the id of a sealed ref may say that it is sealed")
 	case g.Message != "" && !IsSession(g.Target):
 		return fault.BadArgument.With("only the ref of a session can be for one message")
+	case g.VisibleFrom != 0 && !IsSession(g.Target):
+		return fault.BadArgument.With("only the ref of a session can be from a cursor on")
 	case g.Message != "" && (g.ReadKeys != nil || g.WriteKeys != nil):
 		return fault.BadArgument.With("a ref is for one message or limited to keys, not both, and the one that it is made from is so limited")
 	case len(g.Methods) > 0 && !g.Rights.Has(Append):

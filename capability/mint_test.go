@@ -165,6 +165,9 @@ func TestMint(t *testing.T) {
 		{"a message of a space", spaceRef(), func(m *capability.MintRequest) {
 			m.ID, m.Rights, m.Message = space1+childID[len(session1):], capability.List, "msg"
 		}, fault.BadArgument},
+		{"a space from a cursor on", spaceRef(), func(m *capability.MintRequest) {
+			m.ID, m.Rights, m.VisibleFrom = space1+childID[len(session1):], capability.List, 2
+		}, fault.BadArgument},
 		{"a session's right of a space", spaceRef(), func(m *capability.MintRequest) {
 			m.ID, m.Rights = space1+childID[len(session1):], capability.List|capability.Read
 		}, fault.BadArgument},

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -360,4 +361,189 @@ func TestWrongArguments(t *testing.T) {
 	if s, err := live.OpenStream(t.Context(), m.box.id, m.box.secret, 1); err != nil || s.AckedThrough != 0 {
 		t.Errorf("the stream has %+v, %v", s, err)
 	}
+}
+
+// attenuated is a request with limits beside its ref's.
+func (r *rig) attenuated(method, path, ref string, body, limits any) *http.Request {
+	req := r.request(method, path, ref, body)
+	text, ok := limits.(string)
+	if !ok {
+		b, err := json.Marshal(limits)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		text = string(b)
+	}
+	req.Header.Set(attenuationHeader, text)
+	return req
+}
+
+// TestEveryRouteIsAttenuated: no route of a session or space takes limits that are none, or does without the right that they leave out.
+func TestEveryRouteIsAttenuated(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	r.put(m, 1)
+	box := newBox()
+	bodies := map[string]any{"POST sessions/batches": box.json(box.batch(m.id, op("put", "key", "message/x", "payload", obj{}))), "POST sessions/acknowledge": m.box.acknowledgement(1),
+		"POST sessions/refs": obj{"rights": []string{"read"}}, "POST spaces/refs": obj{"rights": []string{"list"}}, "POST sessions/rotate": obj{}, "POST spaces/rotate": obj{}, "POST spaces/sessions": obj{}}
+	queries := map[string]string{"sessions/search": "?q=x"}
+	// What is left has no right that a route needs.
+	refused := map[string]fault.Code{"POST sessions/rotate": fault.NotAnOwner, "POST spaces/rotate": fault.NotAnOwner, "GET sessions/audit": fault.NotAnOwner}
+	count := 0
+	for pattern, methods := range r.api.routes() {
+		kind, rest, ok := strings.Cut(strings.TrimPrefix(pattern, Path), "/{id}")
+		if !ok {
+			continue
+		}
+		id, owner, left := m.id, m.owner, []string{"break"}
+		if kind == "spaces" {
+			id, owner = r.owner.Target(), r.owner
+		}
+		path := "/" + kind + "/" + id + strings.ReplaceAll(rest, "{ref_id}", owner.ID) + queries[kind+rest]
+		for method := range methods {
+			count++
+			name := method + " " + kind + strings.TrimSuffix(rest, "/{ref_id}")
+			body := bodies[name]
+			for limits, code := range map[string]fault.Code{"": fault.Malformed, "{": fault.Malformed, "[]": fault.Malformed, "null": fault.Malformed, "7": fault.Malformed, `{"x":1}`: fault.Malformed, `{"rights":[]}`: fault.BadArgument,
+				`{"rights":["fly"]}`: fault.BadArgument, `{"from":-1}`: fault.Malformed, `{"redemptions":1}`: fault.Malformed, `{"ref":"x"}`: fault.Malformed, `{"rights":["list"],"rights":["list"]}`: fault.Malformed, "{\"label\":\"\xff\"}": fault.Malformed,
+				`{"methods":[]}`: fault.BadArgument, `{"label":"\n"}`: fault.BadArgument, `{"actor":"a//b"}`: fault.BadArgument, `{"expires_at":1}`: fault.BadArgument, `{"expires_at":18446744073709551615}`: fault.BadArgument,
+				`{"read_keys":[]}`: fault.BadArgument, `{} {}`: fault.Malformed, `{"rights":["` + map[string]string{"sessions": "create", "spaces": "append"}[kind] + `"]}`: fault.BadArgument} {
+				if got := r.do(r.attenuated(method, path, owner.Text(), body, limits)); got.status != 400 || got.code() != code.String() || !strings.Contains(got.message(), attenuationHeader) {
+					t.Errorf("%s with %s: %d %s, want %s", name, limits, got.status, got.text, code)
+				}
+			}
+			twice := r.attenuated(method, path, owner.Text(), body, obj{})
+			twice.Header.Add(attenuationHeader, "{}")
+			if got := r.do(twice); got.status != 400 || got.code() != "malformed" {
+				t.Errorf("%s with two: %d %s", name, got.status, got.text)
+			}
+			if kind == "spaces" {
+				switch left = []string{"create"}; name {
+				case "POST spaces/sessions":
+					left = []string{"list"}
+				case "GET spaces/audit":
+					left = []string{"create", "revoke"}
+				}
+			}
+			want := fault.MissingRight
+			if code, ok := refused[name]; ok {
+				want = code
+			}
+			got := r.do(r.attenuated(method, path, owner.Text(), body, obj{"rights": left}))
+			switch name {
+			case "POST sessions/acknowledge": // takes no right
+				if got.status != 200 {
+					t.Errorf("%s with no right: %d %s", name, got.status, got.text)
+				}
+			case "POST sessions/batches": // records it
+				if got.status != 200 || got.json["applied"] != json.Number("0") || got.json["rejected"] != json.Number("1") {
+					t.Errorf("%s with no right: %d %s", name, got.status, got.text)
+				}
+			default:
+				if got.status != 403 || got.code() != want.String() {
+					t.Errorf("%s with no right: %d %s, want %s", name, got.status, got.text, want)
+				}
+			}
+		}
+	}
+	if count < 18 {
+		t.Errorf("%d routes were tried", count)
+	}
+}
+
+// A request may be for less than its ref, in every way that a ref may be for less, and for no more.
+func TestAttenuatedRequests(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		r.put(m, 3)
+		at, space, owner := "/sessions/"+m.id, "/spaces/"+r.owner.Target(), m.owner.Text()
+		do := func(method, path, ref string, body, limits any) *reply {
+			t.Helper()
+			return r.do(r.attenuated(method, path, ref, body, limits))
+		}
+		limits := obj{"rights": []string{"read", "append"}, "methods": []string{"put"}, "read_keys": []string{"message/m2"}, "write_keys": []string{"message/"}, "from": 2,
+			"actor": "owner/tool", "label": "a tool", "expires_in": 60_000}
+		d := do("GET", at, owner, nil, limits)
+		if g, _ := d.json["grant"].(obj); d.status != 200 || g["owner"] != false || g["actor"] != "owner/tool" || g["label"] != "a tool" || g["ref"] != m.owner.ID || g["expires_at"] == nil ||
+			fmt.Sprint(g["rights"], g["methods"], g["read_keys"], g["write_keys"], g["from"]) != "[read append] [put] [message/m2] [message/]2" {
+			t.Errorf("it is %d %s", d.status, d.text)
+		}
+		for path, shows := range map[string]string{"/events": "message/m2", "/snapshot": "message/m2", "/state?values=true": "message/m2"} {
+			got := do("GET", at+path, owner, nil, limits)
+			if text := string(got.text); got.status != 200 || !strings.Contains(text, shows) || strings.Contains(text, "message/m3") {
+				t.Errorf("%s: %d %s", path, got.status, got.text)
+			}
+		}
+		box := newBox()
+		ack := do("POST", at+"/batches", owner, box.json(box.batch(m.id, op("put", "key", "message/a", "payload", obj{}), op("remove", "key", "message/a"), op("put", "key", "todo/1", "payload", obj{}))), limits)
+		if ack.json["applied"] != json.Number("1") || ack.json["rejected"] != json.Number("2") {
+			t.Errorf("written: %d %s", ack.status, ack.text)
+		}
+		page := r.must(200, "GET", at+"/events?after=4", owner, nil)["events"].([]any)
+		if e := page[0].(obj); e["actor"] != "owner/tool" || e["ref"] != m.owner.ID {
+			t.Errorf("the event is %v", page[0])
+		}
+		// What it makes is for no more.
+		shared := do("POST", at+"/refs", owner, obj{"rights": []string{"read"}}, obj{"rights": []string{"read", "share"}, "message": "m2"})
+		if shared.status != 201 {
+			t.Fatalf("%d %s", shared.status, shared.text)
+		}
+		if g := r.must(200, "GET", at, shared.json["text"].(string), nil)["grant"].(obj); g["message"] != "m2" {
+			t.Errorf("what was shared allows %v", g)
+		}
+		for i, c := range []struct {
+			method, path, ref string
+			body, limits      any
+			code              fault.Code
+		}{
+			{"GET", at, shared.json["text"].(string), nil, obj{"rights": []string{"read", "append"}}, fault.Widening},
+			{"GET", at, shared.json["text"].(string), nil, obj{"message": "m3"}, fault.Widening},
+			{"GET", at, owner, nil, obj{"actor": "other"}, fault.Widening},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"append"}}, obj{"rights": []string{"read", "share"}}, fault.Widening},
+			{"DELETE", at + "/refs/" + m.owner.ID, owner, nil, obj{"rights": []string{"revoke"}}, fault.MissingRight},
+			{"POST", space + "/sessions", r.owner.Text(), obj{"actor": "y"}, obj{"actor": "x"}, fault.Widening},
+			{"DELETE", space + "/refs/" + r.owner.ID, r.owner.Text(), nil, obj{"rights": []string{"revoke"}}, fault.MissingRight},
+			{"GET", space + "/sessions", r.owner.Text(), nil, obj{"from": 2}, fault.BadArgument},
+			{"GET", space + "/sessions", r.owner.Text(), nil, obj{"message": "m"}, fault.BadArgument},
+			{"GET", space + "/sessions", r.owner.Text(), nil, obj{"read_keys": []string{"a"}}, fault.BadArgument},
+			{"GET", space + "/sessions", r.owner.Text(), nil, obj{"methods": []string{"put"}}, fault.BadArgument},
+		} {
+			if got := do(c.method, c.path, c.ref, c.body, c.limits); got.code() != c.code.String() || got.status != c.code.HTTPStatus() {
+				t.Errorf("%d: %s %s: %d %s, want %s", i, c.method, c.path, got.status, got.text, c.code)
+			}
+		}
+		// A stream ends when its time is over.
+		s, refused := r.open(r.attenuated("GET", at+"/events?after=0", owner, nil, obj{"rights": []string{"read"}, "read_keys": []string{"message/m2"}, "expires_in": 1500}))
+		if refused != nil {
+			t.Fatalf("%d %s", refused.status, refused.text)
+		}
+		for {
+			e, ok := s.next()
+			if !ok || strings.Contains(e.data, "message/m3") {
+				t.Fatalf("the stream has %+v, %v", e, ok)
+			}
+			if e.name == "ended" {
+				if !strings.Contains(e.data, `"code":"expired"`) {
+					t.Errorf("it ends with %+v", e)
+				}
+				break
+			}
+		}
+		// What was recorded is answered once the ref is dead, too.
+		guest, mine := r.share(m, obj{"rights": []string{"read", "append"}, "expires_in": 3600_000}), newBox()
+		batch, some := mine.json(mine.batch(m.id, op("put", "key", "message/b", "payload", obj{}))), obj{"rights": []string{"append"}}
+		if got := do("POST", at+"/batches", guest, batch, some); got.json["applied"] != json.Number("1") {
+			t.Fatalf("%d %s", got.status, got.text)
+		}
+		r.must(200, "POST", at+"/batches", owner, m.box.json(m.box.batch(m.id, op("bumpEpoch"))))
+		if got := do("POST", at+"/batches", guest, batch, some); got.status != 200 || got.json["duplicates"] != json.Number("1") {
+			t.Errorf("again, of a dead ref: %d %s", got.status, got.text)
+		}
+		if got := do("GET", at, guest, nil, some); got.code() != "stale_epoch" {
+			t.Errorf("a dead ref: %d %s", got.status, got.text)
+		}
+	})
 }

@@ -71,6 +71,9 @@ func (d failing) requests() map[string]func() *reply {
 		"rotateSession":   ask("POST", "/sessions/"+rotated.id+"/rotate", rotated.owner.Text(), obj{"ref": to.ID, "hash": hashText(to.Secret)}),
 		"auditSession":    ask("GET", at+"/audit", m.owner.Text(), nil),
 		"acknowledge":     ask("POST", at+"/acknowledge", m.owner.Text(), m.box.acknowledgement(1)),
+		"attenuated": func() *reply {
+			return d.do(d.attenuated("GET", at, m.owner.Text(), nil, obj{"rights": []string{"read"}}))
+		},
 		"follow": func() *reply {
 			s, refused := d.open(d.request("GET", at+"/events", m.owner.Text(), nil))
 			if refused != nil {
@@ -115,7 +118,7 @@ func TestCodesAtStatements(t *testing.T) {
 				}
 			}
 		}
-		described := map[string]bool{"follow": true} // beside its operation
+		described := map[string]bool{"follow": true, "attenuated": true} // beside their operations
 		for _, item := range openAPI(t).doc.Paths.Map() {
 			for _, op := range item.Operations() {
 				described[op.OperationID] = op.OperationID != "description" // which needs no database

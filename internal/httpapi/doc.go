@@ -4,13 +4,14 @@
 //
 // A request's path: httpapi.go admits it and finds its route, request.go restores its ref as a
 // live capability of the server, body.go and json.go parse its body, and batch.go, events.go,
-// snapshot.go, sessions.go and refs.go execute it; answer.go writes the answer. The rules of what
+// snapshot.go, sessions.go, refs.go and audit.go execute it; answer.go writes the answer. The rules of what
 // a ref allows and of how an op applies are the server's, as over the other protocols; none is
 // implemented here.
 //
 // Words:
 //
 //	ref         sturdy ref, as the bearer token of a request: its text, or its id and secret
+//	attenuation limits beside the ref's, of one request (header Mooring-Attenuate)
 //	redemption  one counted use of a ref (header Mooring-Redemption)
 //	batch       ops of an outbox, as over the other protocols
 //	position    a cursor with its event's hash

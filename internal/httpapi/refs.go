@@ -144,28 +144,38 @@ func checkNamed(id string, hash []byte) *fault.Error {
 // parseMintRequest parses the arguments of the op share. Without ref and hash the server mints
 // the secret.
 func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fault.Error) {
-	var rights []string
 	var hash []byte
-	var expires, redemptions uint64
-	refused = parseObject(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
-		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), number("redemptions", &redemptions),
-		text("message", &m.Message), texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
+	var redemptions uint64
+	refused = parseLimits(nil, body, &m, text("ref", &m.ID), bytes32("hash", &hash), number("redemptions", &redemptions), bytes32("seal", &m.Seal))
 	if refused == nil {
 		refused = checkNamed(m.ID, hash)
 	}
+	copy(m.Hash[:], hash)
+	m.MaxRedemptions = uint32(min(redemptions, math.MaxUint32))
+	return m, refused
+}
+
+// parseLimits parses what a ref is to allow, and others.
+func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others ...member) (refused *fault.Error) {
+	var rights []string
+	var expires uint64
+	refused = parseObject(at, v, append(others, texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
+		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), text("message", &m.Message),
+		texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor))...)
 	switch {
 	case refused != nil:
-		return m, refused
+		return refused
 	case expires > math.MaxInt64:
-		return m, fault.BadArgument.With("expires_at is Unix milliseconds")
+		return fault.BadArgument.With("expires_at is Unix milliseconds")
 	}
-	set, err := capability.RightsNamed(rights)
-	if err != nil {
-		return m, toFault(nil, "", err)
+	m.Expires = int64(expires)
+	if rights != nil {
+		var err error
+		if m.Rights, err = capability.RightsNamed(rights); err != nil {
+			return toFault(nil, "", err)
+		}
 	}
-	copy(m.Hash[:], hash)
-	m.Rights, m.Expires, m.MaxRedemptions = set, int64(expires), uint32(min(redemptions, math.MaxUint32))
-	return m, nil
+	return nil
 }
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.

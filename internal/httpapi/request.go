@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -19,6 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // request is one admitted request. Its context ends with its timeout; clientCtx ends only when
@@ -107,7 +111,44 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 	case ref.Target() != id:
 		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
 	}
-	return q.restore(ctx, ref)
+	limits, refused := parseAttenuation(q.Header)
+	if refused != nil {
+		return nil, refused
+	}
+	live, refused := q.restore(ctx, ref)
+	if refused != nil || limits == nil {
+		return live, refused
+	}
+	live, err := live.Attenuate(q.Context(), *limits)
+	if err != nil {
+		return nil, ofAttenuation(q.toFault(err))
+	}
+	return live, nil
+}
+
+// attenuationHeader is the header of the limits that a request has beside its ref's.
+const attenuationHeader = "Mooring-Attenuate"
+
+// parseAttenuation parses the request's limits; nil without the header.
+func parseAttenuation(h http.Header) (*capability.MintRequest, *fault.Error) {
+	values := h.Values(attenuationHeader)
+	if len(values) == 0 {
+		return nil, nil
+	}
+	if len(values) > 1 || !utf8.ValidString(values[0]) || !ledger.IsJSON([]byte(values[0])) {
+		return nil, fault.Malformed.With("%s is one header, and one JSON object in UTF-8", attenuationHeader)
+	}
+	var m capability.MintRequest
+	refused := parseLimits(&bodyPath{name: attenuationHeader}, gjson.Parse(values[0]), &m)
+	return &m, ofAttenuation(refused)
+}
+
+// ofAttenuation says of a refusal of the limits which those are.
+func ofAttenuation(refused *fault.Error) *fault.Error {
+	if refused != nil && (refused.Code == fault.BadArgument || refused.Code == fault.Widening) {
+		return refused.Code.With("%s: %s", attenuationHeader, refused.Message)
+	}
+	return refused
 }
 
 func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {

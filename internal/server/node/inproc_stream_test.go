@@ -67,8 +67,12 @@ func TestAnOutboxAtTheDoor(t *testing.T) {
 			t.Errorf("an older incarnation: %v", err)
 		}
 
-		// A fork needs to hold its source.
-		for _, with := range [][]*objects.Capability{nil, {space}, {live}} {
+		// A fork needs to hold its source, and all that its ref allows.
+		narrow, err := live.Attenuate(t.Context(), capability.MintRequest{Label: "narrow"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, with := range [][]*objects.Capability{nil, {space}, {narrow}, {live}} {
 			forked, c := capability.SessionPrefix+ulid.Make().String(), newBox()
 			ref := r.owner.New(forked)
 			s, err := space.CreateStream(t.Context(), forked, ref.ID, c.id, c.secret, 1)

@@ -126,6 +126,22 @@ func (h *Capability) Target() string { return capability.Target(h.ref) }
 // IsSpace reports whether the capability is a space's.
 func (h *Capability) IsSpace() bool { return h.space != nil }
 
+// Attenuate returns the capability with limits below those it has, for as long as its ref lives. One
+// of a dead ref is as dead. It is attached to no batch: Apply ignores it among with.
+func (h *Capability) Attenuate(ctx context.Context, limits capability.MintRequest) (*Capability, error) {
+	narrow := &Capability{caller: h.caller, ref: h.ref}
+	var refused *fault.Error
+	if h.space != nil {
+		narrow.space, refused = h.space.within(ctx, limits, true)
+	} else {
+		narrow.sess, refused = h.sess.within(ctx, limits, true)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return narrow, nil
+}
+
 // session returns the session's object, or a fault for a space.
 func (h *Capability) session() (*sess, *fault.Error) {
 	if h.sess == nil {

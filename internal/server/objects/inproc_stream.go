@@ -81,7 +81,7 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 	w := &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: opsSize(b.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
 		Sub: session.Submission{Batch: b}}
 	for _, h := range with {
-		if h.sess != nil {
+		if h.sess != nil && h.sess.auth.attenuated == nil {
 			w.Sub.PassedRefs = append(w.Sub.PassedRefs, h.ref)
 		}
 	}

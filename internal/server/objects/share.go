@@ -20,50 +20,85 @@ import (
 func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	limits, refused := decodeAttenuation(wire.Session_attenuate_Params(s).Limits())
+	var narrow *sess
 	if refused == nil {
-		refused = session.CheckFeatures(session.MintFeatures(&limits), o.service.cfg.Features())
+		narrow, refused = o.within(ctx, limits, false)
 	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
-	defer cancel()
-	access, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
-	if err != nil {
-		fail(c, fault.From(o.conn.log, err, "look up the ref"))
-		return
-	}
-	grant, refused := o.check(access, 0, "attenuate")
-	if refused == nil {
-		grant, refused = capability.Attenuate(grant, limits, access.Row.Epoch, access.Now)
-	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", access.Row.Cursor)
-	answerObject(c, newSess(o.service, o.conn, o.auth.attenuate(grant)))
+	answerObject(c, narrow)
 }
 
 // attenuate serves Space.attenuate.
 func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	limits, refused := decodeAttenuation(wire.Space_attenuate_Params(s).Limits())
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	grant, access, refused := o.readAccess(ctx, 0, "attenuate")
+	var narrow *space
 	if refused == nil {
-		grant, refused = capability.Attenuate(grant, limits, 0, access.Now)
+		narrow, refused = o.within(ctx, limits, false)
 	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", 0)
-	answerObject(c, &space{service: o.service, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant})
+	answerObject(c, narrow)
+}
+
+// within returns the session's object with limits below those it has. dead says that there is one of
+// a dead ref, too: it repeats recorded outcomes.
+func (o *sess) within(ctx context.Context, limits capability.MintRequest, dead bool) (*sess, *fault.Error) {
+	if refused := session.CheckFeatures(session.MintFeatures(&limits), o.service.cfg.Features()); refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	access, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
+	if err != nil {
+		return nil, fault.From(o.conn.log, err, "look up the ref")
+	}
+	grant, refused := o.auth.Check(access, 0)
+	grant, refused = o.service.attenuate(o.conn, o.auth.ref, grant, refused, limits, access, dead)
+	if refused != nil {
+		return nil, refused
+	}
+	return newSess(o.service, o.conn, o.auth.attenuate(grant)), nil
+}
+
+// within is that of a session for a space.
+func (o *space) within(ctx context.Context, limits capability.MintRequest, dead bool) (*space, *fault.Error) {
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	access, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	if err != nil {
+		return nil, fault.From(o.conn.log, err, "look up the ref")
+	}
+	grant, refused := o.grant(access, 0)
+	if grant, refused = o.service.attenuate(o.conn, o.ref, grant, refused, limits, access, dead); refused != nil {
+		return nil, refused
+	}
+	return &space{service: o.service, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant}, nil
+}
+
+// attenuate returns the grant of a live capability with limits below grant, the one that ref has now. why
+// says why that is dead, if it is. Then there is no such grant unless dead says so: it is as dead.
+func (s *Service) attenuate(from *ConnState, ref string, grant *capability.Grant, why *fault.Error, limits capability.MintRequest, at *session.Access, dead bool) (*capability.Grant, *fault.Error) {
+	if why != nil {
+		if dead && grant != nil {
+			if narrow, refused := capability.Attenuate(grant, limits, grant.Epoch, at.Now); refused == nil {
+				return narrow, nil
+			}
+		}
+		s.cfg.Audit.Deny(from.peer, ref, grant, "attenuate", why)
+		return nil, why
+	}
+	narrow, refused := capability.Attenuate(grant, limits, epochOf(at), at.Now)
+	if refused != nil {
+		return nil, refused
+	}
+	s.cfg.Usage.Record(from.peer, narrow, "attenuate", cursorOf(at))
+	return narrow, nil
 }
 
 // answerObject answers a call whose only result is a new object.
@@ -187,11 +222,8 @@ func (o *space) share(c *rpc.Call) {
 
 // mint mints a ref of the space below its own. The same again changes nothing.
 func (o *space) mint(m capability.MintRequest) *fault.Error {
-	switch {
-	case capability.Target(m.ID) != o.id: // such an id must not reach a database
+	if capability.Target(m.ID) != o.id { // such an id must not reach a database
 		return fault.BadArgument.With("the new ref's id is not one for %s", o.id)
-	case m.VisibleFrom != 0 || len(m.Methods) > 0:
-		return fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
 	}
 	return o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
 		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
