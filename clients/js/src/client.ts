@@ -16,6 +16,7 @@ import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
+import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
 import { type Cut, type Description, type Events, follow, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
@@ -96,6 +97,7 @@ export class Client implements Link {
   readonly #WebSocket: WebSocketConstructor;
   readonly #servers = new Map<string, Server>();
   readonly #stopListening: () => void;
+  readonly #rotations = new Map<string, Promise<void>>(); // those that are finished in the background, by the old ref's id
 
   private constructor(outbox: Outbox, options: ClientOptions, WebSocket: WebSocketConstructor) {
     this.#outbox = outbox;
@@ -113,7 +115,9 @@ export class Client implements Link {
       ...options.outbox, ...(options.log && { log: options.log }), ...(options.onWaiting && { onWaiting: options.onWaiting }),
     });
     const client = new Client(outbox, options, WebSocket);
-    if (!options.offline) outbox.run(client);
+    if (options.offline) return client;
+    outbox.run(client);
+    for (const { old } of outbox.rotations()) client.#finish(old);
     return client;
   }
 
@@ -136,6 +140,7 @@ export class Client implements Link {
     this.#stopListening();
     await this.#outbox.close();
     await Promise.all([...this.#servers.values()].map((s) => s.close()));
+    await Promise.all(this.#rotations.values());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -214,6 +219,17 @@ export class Client implements Link {
     }
     const put = await this.#outbox.putRef(ref, row ? { role: row.role, external: row.external, label: row.label } : {});
     return { ref, redemption: put.redemption };
+  }
+
+  /** Replaces a ref: Session.rotate, Space.rotate. */
+  rotate(held: Held, waiting: Waiting | undefined): Promise<Rotated> {
+    return rotate(this, held, waiting, (old) => this.#finish(old));
+  }
+
+  /** Finishes a rotation in the background. */
+  #finish(old: Ref): void {
+    if (this.#options.offline || this.life.aborted || this.#rotations.has(old.id)) return;
+    this.#rotations.set(old.id, resumeRotation(this, old, this.#options.log ?? (() => {})).finally(() => this.#rotations.delete(old.id)));
   }
 
   /** The limits of a ref's server, as far as known. */
@@ -397,6 +413,11 @@ export class Space {
    */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#held, options);
+  }
+
+  /** Replaces the space's root ref by a new one, like Session.rotate; not_an_owner for any other ref. */
+  async rotate(waiting?: Waiting): Promise<Space> {
+    return new Space(this.#client, (await this.#client.rotate(this.#held, waiting)).held);
   }
 
   /** The space's audit, like Session.audit; missing_right for any ref but the space's root ref. */
@@ -601,6 +622,21 @@ export class Session {
    */
   verifyAudit(options: Waiting = {}): Promise<AuditVerification> {
     return verifyAudit(this.#client, this.#now(), options);
+  }
+
+  /**
+   * Replaces this ref, which is an owner's, by a new one, which takes over its rights and all that was shared from it. The old one is
+   * dead from the cut on. It returns the session under the new ref; this object still has the old one, but batches that were or
+   * are committed with it are sent under the new one.
+   *
+   * The new ref is durable in the outbox before the server is asked. If the answer is lost, this client goes on asking in the
+   * background, as does any later one of the outbox; until then nothing new is sent under the old ref. Batches in flight are waited
+   * for, but not for ever: those of a link that broke may be denied. Repeated after it was rotated here, it returns what replaced it. not_an_owner
+   * for a ref that is not an owner's; not_found if it is not in the outbox.
+   */
+  async rotate(waiting?: Waiting): Promise<{ session: Session; cut: number }> {
+    const { held, cut } = await this.#client.rotate(this.#now(), waiting);
+    return { session: new Session(this.#client, held), cut };
   }
 
   /**

@@ -38,6 +38,7 @@ export interface Route {
   readonly with: string; // id of a ref that must be live: fork's via
   readonly host: string; // the ref's address: streams of one host fail together
   readonly proof: string; // differs if any of the refs or secrets does
+  readonly rotating?: boolean; // another ref is about to replace the ref: nothing is sent until it has
 }
 
 export const noRoute: Route = { ref: "", space: "", with: "", host: "", proof: "" };
@@ -324,6 +325,7 @@ export class Machine {
     }
     while (s.sent < s.queue.length && !over) {
       const e = s.queue[s.sent]!;
+      if (e.route.rotating) break;
       if (!serves(s.opened, e.route)) {
         if (s.sent === 0) {
           this.close(s, now);
@@ -431,6 +433,11 @@ export class Machine {
     s.head = undefined; // its route may differ now
     this.out.push({ do: "stop", session, err: undefined });
     this.#more(s, now);
+  }
+
+  /** How many batches are in flight under a ref. */
+  inFlightVia(ref: string): number {
+    return [...this.streams.values()].reduce((n, s) => n + (s.phase !== "closed" && (s.opened.ref === ref || s.opened.space === ref) ? s.sent : 0), 0);
   }
 
   /** All streams in a fixed order, so that equal events give equal actions. */

@@ -49,6 +49,7 @@ export function tryOpen(m: Machine, s: Stream, now: number): void {
     return;
   }
   let to = e.route;
+  if (to.rotating) return; // refsChanged continues
   const h = hostOf(m, to.host);
   if (h.down && h.probe !== s && (h.probe || now < h.retryAt)) {
     if (!s.inWaiting) {

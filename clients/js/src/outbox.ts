@@ -138,7 +138,7 @@ export class Outbox {
     this.routeOf(batch.session, batch.via ?? "", ops);
     for (const ref of batch.held ?? []) {
       const row = this.refRow(ref.id);
-      if (row && Ref.parse(row.text).secretText !== ref.secretText) {
+      if (row && (row.role === "rotated" ? row.external !== ref.hashText : Ref.parse(row.text).secretText !== ref.secretText)) {
         throw fault("unknown_ref", `another secret is stored here for ref ${ref.id}, and nothing is committed under that one: if the ref you have is the right one, drop the other first`);
       }
     }
@@ -450,11 +450,12 @@ export class Outbox {
 
   // ---- Refs
 
-  /** Stores a ref to send through, or updates it. A stream that stopped for lack of it continues. */
+  /** Stores a ref to send through, or updates it, unless it is one of a rotation. A stream that stopped for lack of it continues. */
   async putRef(ref: Ref, meta: { role?: Role; external?: string; label?: string } = {}): Promise<RefRow> {
     const role = meta.role ?? (isSpace(ref.target) ? "space" : "shared");
     return this.#store.update((t): Plan<RefRow> => {
       const old = t.refs.get(ref.id);
+      if (old?.role === "rotated" || old?.role === "rotating") return { changes: [], value: old };
       const row: RefRow = {
         id: ref.id, text: ref.text, role, external: meta.external ?? "", label: meta.label ?? "", redemption: old?.redemption ?? newULID(),
         saved: old?.saved ?? Date.now(),
@@ -463,9 +464,68 @@ export class Outbox {
     }, () => this.#sender?.refsChanged());
   }
 
-  /** Forgets a ref. Ops queued under it stop until it is stored again. */
+  /** Forgets a ref, with the ids of those that it has replaced. Ops queued under it stop until it is stored again. in_use while it is rotated. */
   async dropRef(id: string): Promise<void> {
-    await this.#store.update((t) => ({ changes: t.refs.has(id) ? [{ t: "ref", k: id, v: null }] : [], value: undefined }), () => this.#sender?.refsChanged());
+    await this.#store.update((t): Plan<undefined> => {
+      const row = t.refs.get(id);
+      if (row?.role === "rotating" || t.rotating.has(id)) throw fault("in_use", `ref ${clip(id)} is being rotated: another is about to replace it`);
+      const gone = [...t.refs.values()].filter((r) => r.id === id || (r.role === "rotated" && r.label === id));
+      return { changes: gone.map((r): Change => ({ t: "ref", k: r.id, v: null })), value: undefined };
+    }, () => this.#sender?.refsChanged());
+  }
+
+  /**
+   * Stores a new ref that is to replace a stored one, and sends nothing under that until it has; returns the one that was stored for
+   * that before, if there is one. not_found for a ref that is not stored, or was replaced; unknown_ref for another secret
+   * than the stored one; bad_ref_text for a ref to something else.
+   */
+  async beginRotation(old: Ref, fresh: Ref): Promise<Ref> {
+    if (fresh.target !== old.target || fresh.id === old.id) throw fault("bad_ref_text", "rotate: the new ref is not another one for the same object");
+    const { text } = await this.#store.update((t): Plan<RefRow> => {
+      const row = t.refs.get(old.id);
+      if (!row || row.role === "rotated" || row.role === "rotating") throw fault("not_found", `ref ${old.id} is not stored here`);
+      if (Ref.parse(row.text).secretText !== old.secretText) throw fault("unknown_ref", `another secret is stored here for ref ${old.id}: drop the other first, if the ref you have is the right one`);
+      const begun = t.rotating.get(old.id);
+      if (begun !== undefined) return { changes: [], value: t.refs.get(begun)! };
+      const next: RefRow = { id: fresh.id, text: fresh.text, role: "rotating", external: "", label: old.id, redemption: newULID(), saved: Date.now() };
+      return { changes: [{ t: "ref", k: next.id, v: next }], value: next };
+    }, () => this.#sender?.refsChanged());
+    return Ref.parse(text);
+  }
+
+  /** Puts the ref that beginRotation has stored in the old one's place, or forgets it, if the server refused it. Does nothing if there is none. */
+  async endRotation(old: string, refused: boolean): Promise<void> {
+    await this.#store.update((t): Plan<undefined> => {
+      const id = t.rotating.get(old), next = t.refs.get(id ?? ""), was = t.refs.get(old);
+      if (!next) return { changes: [], value: undefined };
+      if (refused) return { changes: [{ t: "ref", k: next.id, v: null }], value: undefined };
+      if (!was) return { changes: [{ t: "ref", k: next.id, p: { role: isSpace(targetOf(old)) ? "space" : "shared", label: "" } }], value: undefined }; // dropped meanwhile
+      const { text, redemption } = next, moved = { text, redemption, label: next.id }, hash = Ref.parse(was.text).hashText;
+      const changes: Change[] = [
+        { t: "ref", k: next.id, v: { ...next, role: was.role, external: was.external, label: was.label } },
+        { t: "ref", k: old, v: { ...was, ...moved, role: "rotated", external: hash } },
+      ];
+      for (const r of t.refs.values()) if (r.role === "rotated" && r.label === old) changes.push({ t: "ref", k: r.id, p: moved });
+      return { changes, value: undefined };
+    }, () => this.#sender?.refsChanged());
+  }
+
+  /** The refs that are about to be replaced, with those that will replace them. */
+  rotations(): { old: Ref; fresh: Ref }[] {
+    const ref = (id: string): Ref => Ref.parse(this.tables.refs.get(id)!.text);
+    return [...this.tables.rotating].filter(([old]) => this.tables.refs.has(old)).map(([old, fresh]) => ({ old: ref(old), fresh: ref(fresh) }));
+  }
+
+  /** Whether a ref was, or is about to be, replaced. */
+  isReplaced(id: string): boolean {
+    return this.tables.rotating.has(id) || this.tables.refs.get(id)?.role === "rotated";
+  }
+
+  /** Waits until nothing is in flight under a ref that is about to be replaced, but not for long: a server denies what arrives under it later. */
+  async drainRef(id: string, most = 5000): Promise<void> {
+    const left = (): number => this.#sender?.inFlightVia(id) ?? this.tables.unfinishedSessions().flatMap((s) => this.tables.sequenced(s))
+      .filter((r) => r.state === "in_flight" && this.#tryRoute(r.session, r.via, r.ops)?.rotating).length;
+    for (const until = Date.now() + most; left() > 0 && Date.now() < until && !this.life.aborted; ) await new Promise((r) => setTimeout(r, 5));
   }
 
   /** A stored ref by its id. */
@@ -481,6 +541,7 @@ export class Outbox {
     let best: RefRow | undefined;
     for (const r of this.tables.refs.values()) {
       const own = targetOf(r.id);
+      if (r.role === "rotating" || r.role === "rotated") continue;
       if (own !== target && r.id !== target && (r.external === "" || r.external !== target) && !(target === "" && r.role === "space")) continue;
       if (best && targetOf(best.id) !== own) throw fault("ambiguous", `${JSON.stringify(clip(target))} fits ${targetOf(best.id)} and ${own}: give the whole id`);
       const better = Number(r.role === "owner") - Number(best?.role === "owner");
@@ -496,7 +557,7 @@ export class Outbox {
     if (!creates(first.method)) {
       const row = via !== "" && !isSpace(targetOf(via)) ? this.#savedRef(via) : this.refFor(session);
       if (targetOf(row.id) !== session) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
-      return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text };
+      return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text, ...(this.tables.rotating.has(row.id) && { rotating: true }) };
     }
     const space = via === "" ? this.refFor("") : this.#savedRef(via);
     if (!isSpace(targetOf(space.id))) throw fault("bad_argument", `${first.method} goes through a space's ref, which ${space.id} is not`);
@@ -508,7 +569,7 @@ export class Outbox {
     const ref = text("ref"), held = first.method === "fork" ? text("via") : "";
     if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
     const proof = held === "" ? space.text : `${space.text} ${this.#savedRef(held).text}`;
-    return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof };
+    return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof, ...(this.tables.rotating.has(space.id) && { rotating: true }) };
   }
 
   /** Converts a route to a Link's form. */
@@ -526,8 +587,10 @@ export class Outbox {
     };
   }
 
+  /** A stored ref, or the one that has replaced it. */
   #savedRef(id: string): RefRow {
-    const row = this.tables.refs.get(id);
+    let row = this.tables.refs.get(id);
+    if (row?.role === "rotated") row = this.tables.refs.get(row.label);
     if (!row) throw fault("not_found", `ref ${clip(id)} is not stored here`);
     return row;
   }

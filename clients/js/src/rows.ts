@@ -56,8 +56,11 @@ export interface StreamRow {
   readonly life?: string; // a text that makes the secret of the session's present stream; the first stream has none
 }
 
-/** How a ref came to be stored. */
-export type Role = "space" | "owner" | "shared";
+/**
+ * How a ref came to be stored. A rotating one is about to replace another, whose id is its label. A rotated one is the id of a
+ * ref that was replaced: it has the new ref's text, that ref's id as its label, and as its external id the hash of the old secret.
+ */
+export type Role = "space" | "owner" | "shared" | "rotating" | "rotated";
 
 /** A sturdy ref that is sent through: the only rows with secrets, except the outbox's own. */
 export interface RefRow {

@@ -183,6 +183,11 @@ export class Sender {
     });
   }
 
+  /** How many batches are in flight under a ref. */
+  inFlightVia(ref: string): number {
+    return this.#m.inFlightVia(ref);
+  }
+
   /** Ends the term. */
   end(why: End = "closed"): void {
     if (this.#over) return;
@@ -354,6 +359,9 @@ export class Sender {
    * several openings have to give it.
    */
   #missing(session: string, conn: number, to: Route, err: MooringError): MooringError {
+    if (err.codeName === "revoked" && (this.#box.isReplaced(to.ref) || this.#box.isReplaced(to.space))) {
+      return fault("not_yet_known", "the ref was rotated meanwhile: what is not recorded is sent under the new one");
+    }
     if (err.codeName !== "not_yet_known" || to.space !== "" || this.#box.refRow(to.ref)?.role !== "owner") return err;
     const st = this.#store.tables.streams.get(session);
     if (!st || st.lastSeq === 0 || st.spaceRef !== "") return err;

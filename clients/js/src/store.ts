@@ -35,6 +35,8 @@ export class Tables {
   readonly batches = new Map<string, BatchRow>();
   readonly streams = new Map<string, StreamRow>();
   readonly refs = new Map<string, RefRow>();
+  /** The ids of refs that are about to replace others, by the others' ids. */
+  readonly rotating = new Map<string, string>();
   readonly retries = new Map<string, string>();
   readonly ops = new Map<string, string>();
   readonly #waiting = new Map<string, Queue>(); // unfinished, without a seq
@@ -76,7 +78,12 @@ export class Tables {
       return;
     }
     if (t === "batch") this.#index(this.batches.get(k), row as BatchRow | undefined);
-    if (t === "ref") this.refsVersion++;
+    if (t === "ref") {
+      this.refsVersion++;
+      const old = this.refs.get(k), ref = row as RefRow | undefined;
+      if (old?.role === "rotating") this.rotating.delete(old.label);
+      if (ref?.role === "rotating") this.rotating.set(ref.label, k);
+    }
     if (t === "stream" && this.streams.get(k)?.life !== (row as StreamRow | undefined)?.life) { // its seqs begin again
       this.#given.set(k, this.sequenced(k).reduce((n, r) => Math.max(n, r.first + travelling(r.ops) - 1), 0));
     }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
-import { hashAuditRow } from "../src/audit.js";
+import { type AuditOptions, hashAuditRow, readAudit } from "../src/audit.js";
 import type { Client } from "../src/client.js";
 import { open, type Client as AnyClient, type OpenOptions, type Session } from "../src/index.js";
 import type { Held } from "../src/link.js";
@@ -132,23 +132,62 @@ test("through a ref that shows a part, that part is verified, or nothing is", as
   await assert.rejects((await c.session(late)).verify(), { codeName: "stale_epoch" });
 });
 
+/** A client whose server is an object, and a ref to its session. */
+const fake = (live: object) => [
+  { call: (_: unknown, ask: (live: unknown, peer: unknown) => unknown) => ask(live, { has: async () => true }), life: new AbortController().signal } as unknown as Client,
+  { ref: { target: "ses_x" }, redemption: "" } as unknown as Held,
+] as const;
+
 test("a log that is purged while it is read is read again, and not for ever", async () => {
-  const purges = [true, true, false];
+  const purges = [true, true, false], log = (cases("log")[0]!["log"] as Fields[]).map(logged), info = { cursor: 5, head: log[4]!.hash, epoch: 1, base: 0 };
   let reads = 0;
-  const [first] = cases("log"), log = (first!["log"] as Fields[]).map(logged).map(({ hash, sum, ...e }) => ({ ...e, hash, sum }));
-  const head = log[4]!.hash;
   const live = {
-    info: async () => ({ info: { cursor: 5, head, epoch: 1, base: 0 }, grant: { dead: null } }),
+    info: async () => ({ info, grant: { dead: null } }),
     snapshot: async () => 0,
     events: async () => (purges[reads++] ?? true ? { events: log, cursor: 8 } : { events: log.slice(0, 5), cursor: 5 }),
   };
-  const fake = { call: (_: unknown, ask: (live: unknown, peer: unknown) => unknown) => ask(live, { has: async () => true }) } as unknown as Client;
-  const held = { ref: { target: "ses_x" }, redemption: "" } as unknown as Held;
-  assert.equal((await verifySession(fake, held, {})).events, 5);
+  assert.equal((await verifySession(...fake(live), {})).events, 5);
   assert.equal(reads, 3);
-  reads = 3;
-  await assert.rejects(verifySession(fake, held, {}), { codeName: "overloaded" });
+  await assert.rejects(verifySession(...fake(live), {}), { codeName: "overloaded" });
   assert.equal(reads, 3 + 4);
+});
+
+test("a log that is another one than the session's is found out at the session's cursor", async () => {
+  const log = (cases("log")[0]!["log"] as Fields[]).map(logged), head = new Uint8Array(32).fill(1);
+  const live = (cursor: number, grant: object) => ({
+    info: async () => ({ info: { cursor, head, epoch: 1, base: 0 }, grant }), snapshot: async () => 0, events: async () => ({ events: log, cursor: 8 }),
+  });
+  const found = async (cursor: number) => (await verifySession(...fake(live(cursor, {})), {})).findings;
+  assert.deepEqual(await found(7), [{ cursor: 7, what: "is not the one that the session was at" }]);
+  assert.deepEqual(await found(8), [{ cursor: 8, what: "is not the one that the session ends with" }]);
+  await assert.rejects(verifySession(...fake(live(8, { dead: { code: 41, name: "revoked" } })), {}), { message: /^revoked: the ref is dead/ });
+});
+
+test("an audit is read to its present end, page by page", async () => {
+  let seq = 5;
+  const asked: number[][] = [], live = {
+    audit: async (after: number, limit: number) => {
+      asked.push([after, limit]);
+      seq++; // it grows while it is read
+      const rows = [1, 2].map((i) => after + i).filter((n) => n <= seq && (limit === 0 || n <= after + limit)).map((n) => ({ seq: n, act: "of a later version", hash: new Uint8Array(32).fill(n) }));
+      return { rows, seq, head: new Uint8Array(32).fill(seq) };
+    },
+  };
+  const read = async (options: AuditOptions) => {
+    const rows: number[] = [];
+    for await (const r of readAudit(...fake(live), options)) rows.push(r.seq);
+    return rows;
+  };
+  assert.deepEqual(await read({}), [1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(asked, [[0, 0], [2, 0], [4, 0]]);
+  asked.length = 0;
+  assert.deepEqual(await read({ after: 1, limit: 3 }), [2, 3, 4]);
+  assert.deepEqual(asked, [[1, 3], [3, 1]]);
+  assert.deepEqual(await read({ after: seq + 1 }), []); // by then there is one more
+  asked.length = 0;
+  const ahead = seq + 1;
+  seq += 9;
+  assert.equal((await read({ after: ahead })).length, 9);
 });
 
 test("an audit is read, followed and verified", { timeout: 30_000 }, async (t) => {
