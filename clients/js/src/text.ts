@@ -80,7 +80,7 @@ export function isBase32(text: string, bytes: number): boolean {
 }
 
 const rounds = /* fractions of the cube roots of the first 64 primes */ (() => {
-  const k = new Uint32Array(64), h = new Uint32Array(8);
+  const k = new Int32Array(64), h = new Int32Array(8);
   for (let n = 2, i = 0; i < 64; n++) {
     let prime = true;
     for (let d = 2; d * d <= n; d++) if (n % d === 0) { prime = false; break; }
@@ -104,24 +104,25 @@ export function sha256(data: Uint8Array): Uint8Array {
   const view = new DataView(padded.buffer);
   view.setUint32(padded.length - 8, Math.floor(data.length / 2 ** 29));
   view.setUint32(padded.length - 4, (data.length << 3) >>> 0);
-  const h = rounds.h.slice(), w = new Uint32Array(64), k = rounds.k;
+  // Signed numbers of 32 bits: those alone are kept as such by JavaScript's machines.
+  const h = rounds.h.slice(), w = new Int32Array(64), k = rounds.k;
   const turn = (x: number, n: number): number => (x >>> n) | (x << (32 - n));
   for (let at = 0; at < padded.length; at += 64) {
-    for (let i = 0; i < 16; i++) w[i] = view.getUint32(at + 4 * i);
+    for (let i = 0; i < 16; i++) w[i] = view.getInt32(at + 4 * i);
     for (let i = 16; i < 64; i++) {
       const a = w[i - 15]!, b = w[i - 2]!;
       w[i] = w[i - 16]! + (turn(a, 7) ^ turn(a, 18) ^ (a >>> 3)) + w[i - 7]! + (turn(b, 17) ^ turn(b, 19) ^ (b >>> 10));
     }
-    let [a, b, c, d, e, f, g, z] = h as unknown as [number, number, number, number, number, number, number, number];
+    let a = h[0]!, b = h[1]!, c = h[2]!, d = h[3]!, e = h[4]!, f = h[5]!, g = h[6]!, z = h[7]!;
     for (let i = 0; i < 64; i++) {
-      const t1 = (z + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + k[i]! + w[i]!) >>> 0;
-      const t2 = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) >>> 0;
-      z = g; g = f; f = e; e = (d + t1) >>> 0; d = c; c = b; b = a; a = (t1 + t2) >>> 0;
+      const t1 = (z + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + k[i]! + w[i]!) | 0;
+      const t2 = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+      z = g; g = f; f = e; e = (d + t1) | 0; d = c; c = b; b = a; a = (t1 + t2) | 0;
     }
-    [a, b, c, d, e, f, g, z].forEach((v, i) => { h[i] = h[i]! + v; });
+    h[0]! += a; h[1]! += b; h[2]! += c; h[3]! += d; h[4]! += e; h[5]! += f; h[6]! += g; h[7]! += z;
   }
   const out = new Uint8Array(32), o = new DataView(out.buffer);
-  h.forEach((v, i) => o.setUint32(4 * i, v));
+  h.forEach((v, i) => o.setInt32(4 * i, v));
   return out;
 }
 
