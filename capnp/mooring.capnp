@@ -90,7 +90,8 @@ interface Space extends(Persistent(SturdyRef, Text)) {
       -> (sessions :List(SessionInfo), more :Bool, next :Text);
   # A page of the sessions. order is oldest (the default), newest, changed (last
   # changed first) or title (without regard to case, then by id; those without one
-  # last); search is a part of the title or of an id; deleted says that
+  # last); search is a part of the title or of an id, its own or that of
+  # the session that it was forked from; deleted says that
   # those are listed too. The next page is after next, in the same order and with
   # the same search: where more is set there is one, though this one may be empty,
   # since only so many sessions are looked at for a page.
@@ -198,6 +199,14 @@ struct SessionInfo {
   deleted @8 :Bool;
   head @9 :Data;        # hash of the event at cursor: the end of the log's chain
   order @10 :Text;      # what ord goes by: "" the log (cursor, and which of the event's values), "time" when it was created, Unix ms
+  origin @11 :Origin;   # what it was forked from; null if it was not, or for a ref that does not show the whole session
+}
+
+struct Origin {
+  # What a fork began as a copy of.
+  session @0 :Text;
+  cursor @1 :UInt64;    # of that session, as of which it was copied
+  message @2 :Text;     # id of the last message, in the session's order, that was copied; empty for all
 }
 
 struct GrantInfo {

@@ -282,9 +282,20 @@ type SessionInfo struct {
 	Deleted  bool
 	ByTime   bool // the state is ordered by times of creation, not by the log
 
+	// Origin is what the session was forked from; zero if it was not, and for a ref that does not
+	// show all of the session.
+	Origin Origin
+
 	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
 	// that does not show the whole log, and in lists.
 	Head Hash
+}
+
+// Origin is what a fork began as a copy of.
+type Origin struct {
+	Session string
+	Cursor  uint64 // of that session, as of which it was copied
+	Message string // id of the last message, in the session's order, that was copied; "" for all
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
@@ -297,6 +308,13 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	head, err := w.Head()
 	if t.err == nil {
 		t.err = err
+	}
+	if w.HasOrigin() {
+		origin, err := w.Origin()
+		if err != nil {
+			return info, err
+		}
+		info.Origin = Origin{Session: t.get(origin.Session()), Cursor: origin.Cursor(), Message: t.get(origin.Message_())}
 	}
 	copy(info.Head[:], head)
 	return info, t.err

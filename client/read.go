@@ -111,7 +111,7 @@ const listPage = 200
 // ListOptions filter and order a list of sessions.
 type ListOptions struct {
 	Order   ListOrder
-	Search  string // a part of the title, or of an id, case-insensitive
+	Search  string // a part of the title, or of an id, its own or that of the session that it was forked from, case-insensitive
 	Deleted bool   // include deleted sessions
 }
 

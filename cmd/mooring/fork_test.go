@@ -61,6 +61,22 @@ func TestFork(t *testing.T) {
 	if err := json.Unmarshal([]byte(fork("--json", "--to", file, "--label", "another way", "--external", "ses_other")), &made); err != nil || made.Source != id || made.Queued || !strings.HasPrefix(made.Ref, made.Session) {
 		t.Errorf("--json prints %+v, %v", made, err)
 	}
+	var shown struct {
+		Origin struct {
+			Session, Message string
+			Cursor           uint64
+		}
+	}
+	up := fork("--at", "message/msg_1")
+	if err := json.Unmarshal([]byte(r.ok("session", "show", up, "--json")), &shown); err != nil || shown.Origin.Session != id || shown.Origin.Cursor != last.Cursor+1 || shown.Origin.Message != "msg_1" {
+		t.Errorf("what was forked: %+v, %v", shown, err)
+	}
+	if out := r.ok("session", "show", up); !strings.Contains(out, "forked from  "+id+" at cursor 6, up to message/msg_1\n") {
+		t.Errorf("show prints\n%s", out)
+	}
+	if out := r.ok("session", "list", "--search", id); strings.Count(out, "\n") != 8 || !strings.Contains(out, up) { // the head, the session, its forks
+		t.Errorf("searched by the id of the forks' source:\n%s", out)
+	}
 	if got := state("@" + file); got != whole {
 		t.Errorf("the ref in the file is of\n%s", got)
 	}

@@ -51,7 +51,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	ownerFlag(cmd, &owner)
-	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, ignoring case")
+	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, ignoring case; a session's id finds those forked from it, too")
 	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (sessions without one last)")
 	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "include deleted sessions")
 	cmd.Flags().IntVar(&limit, "limit", 0, "maximum number; 0 is all")
@@ -162,6 +162,25 @@ type shownInfo struct {
 	Updated  int64  `json:"updated"` // Unix ms
 	Deleted  bool   `json:"deleted,omitempty"`
 	Order    string `json:"order,omitempty"` // "time", or none: by the log
+
+	Origin *shownOrigin `json:"origin,omitempty"`
+}
+
+// shownOrigin is what a session was forked from.
+type shownOrigin struct {
+	Session string `json:"session"`
+	Cursor  uint64 `json:"cursor"`
+	Message string `json:"message,omitempty"`
+}
+
+func (o *shownOrigin) text() string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Message != "":
+		return fmt.Sprintf("%s at cursor %d, up to message/%s", o.Session, o.Cursor, o.Message)
+	}
+	return fmt.Sprintf("%s at cursor %d", o.Session, o.Cursor)
 }
 
 func showInfo(i client.SessionInfo) shownInfo {
@@ -169,6 +188,9 @@ func showInfo(i client.SessionInfo) shownInfo {
 		Created: unixMs(i.Created), Updated: unixMs(i.Updated), Deleted: i.Deleted}
 	if i.ByTime {
 		shown.Order = "time"
+	}
+	if i.Origin.Session != "" {
+		shown.Origin = new(shownOrigin(i.Origin))
 	}
 	return shown
 }

@@ -37,11 +37,24 @@ type sessionJSON struct {
 	Updated  int64  `json:"updated"`
 	Deleted  bool   `json:"deleted,omitempty"`
 	Order    string `json:"order,omitempty"`
+
+	Origin *originJSON `json:"origin,omitempty"`
+}
+
+// originJSON says what a session was forked from.
+type originJSON struct {
+	Session string `json:"session"`
+	Cursor  uint64 `json:"cursor"`
+	Message string `json:"message,omitempty"`
 }
 
 func newSessionJSON(row *session.Row, title string) sessionJSON {
-	return sessionJSON{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
+	shown := sessionJSON{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
 		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted, Order: row.Order.String()}
+	if row.Origin.Session != "" {
+		shown.Origin = new(originJSON(row.Origin))
+	}
+	return shown
 }
 
 // grantJSON describes a ref: what it allows, and until when.

@@ -119,13 +119,14 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
+	a.s.row.Origin = Origin{Session: o.source, Cursor: at, Message: o.message} // its row is journaled by createSession
 	for i, e := range entries {
 		k, err := ParseKey(e.Key)
 		if err != nil {
 			return nil, err
 		}
 		if k.Own() {
-			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
+			a.s.row.Needs |= FeatureKeys
 		}
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, writeWhole)
 	}

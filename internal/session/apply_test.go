@@ -224,6 +224,7 @@ func TestForkUpToAMessage(t *testing.T) {
 			mustEqual(t, "the title", p.payload("session"), `{"title":"T"}`)
 			mustEqual(t, "the rest", p.payload("todo/1"), "1")
 			mustEqual(t, "the source's cursor", r["at"], any(float64(last+1))) // the share's
+			mustEqual(t, "what it was forked from", w.store.Session(p.session).Origin, session.Origin{Session: source.session, Cursor: last + 1, Message: id})
 			if !strings.Contains(string(p.last().Payload), `,"message":"`+id+`",`) {
 				t.Errorf("the event does not name the message: %s", p.last().Payload)
 			}

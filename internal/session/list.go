@@ -53,7 +53,7 @@ const MaxSearch = 200
 type ListQuery struct {
 	Order   ListOrder
 	After   string // the previous page's ListPage.Next; "": from the start
-	Search  string // a part of the title or id, ignoring case; "": all
+	Search  string // a part of the title or an id, its own or that of the session that it was forked from, ignoring case; "": all
 	Deleted bool   // include deleted sessions
 	Limit   int    // the maximum number of sessions
 }
@@ -144,7 +144,7 @@ func (q *ListQuery) Matches(l *Listing) bool {
 		return true
 	}
 	search := strings.ToLower(q.Search)
-	for _, text := range []string{l.Title, l.External, l.ID} {
+	for _, text := range []string{l.Title, l.External, l.ID, l.Origin.Session} {
 		if strings.Contains(strings.ToLower(text), search) {
 			return true
 		}

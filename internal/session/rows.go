@@ -30,11 +30,19 @@ type Row struct {
 	ExemptBytes int64    // of Bytes, stored before there was a quota; -1: Bytes are not measured
 	Order       Order    // of its state, from its first event (order.go)
 	Needs       Features // that its readers need (features.go)
+	Origin      Origin   // what it was forked from, if it was
 	Creator     string   // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
 	// being removed (forgotten.go).
 	Forgotten bool
+}
+
+// Origin is what a fork began as a copy of. The zero value is nothing.
+type Origin struct {
+	Session string
+	Cursor  uint64 // of the session, as of which it was copied
+	Message string // id of the last message, in the session's order, that was copied; "" for all
 }
 
 // Totals are sums over sessions: the number of living and of deleted ones, the events in all their

@@ -32,7 +32,8 @@ func (u *Unscoped[P]) Access() *Access { return u.whole.access() }
 func (u *Unscoped[P]) Shown(g *capability.Grant) P { return u.whole.limitedTo(g) }
 
 // limitedTo returns the access with the session's row as a ref shows it: the head of the log is
-// masked, and a ref of some keys is not shown the session's external id.
+// masked, a ref of some keys is not shown the session's external id, and only one that shows all of the
+// session what it was forked from.
 func (a *Access) limitedTo(g *capability.Grant) Access {
 	shown := *a
 	if a.Row != nil {
@@ -40,6 +41,9 @@ func (a *Access) limitedTo(g *capability.Grant) Access {
 		row.Head = a.Key.Mask(g, row.Head)
 		if !g.ShowsAllKeys() {
 			row.External = ""
+		}
+		if !showsAll(g) { // nor is it shown the first event
+			row.Origin = Origin{}
 		}
 		shown.Row = &row
 	}

@@ -439,3 +439,25 @@ func TestOlderEventsOfRandomLogsAreHidden(t *testing.T) {
 		s.checkVisible(t)
 	}
 }
+
+// What a session was forked from is shown to refs that show all of it, as its first event is.
+func TestOriginsAreHidden(t *testing.T) {
+	t.Parallel()
+	origin := session.Origin{Session: "ses_source", Cursor: 7, Message: "m"}
+	d := session.NewUnscoped(&session.Description{Access: session.Access{Row: &session.Row{ID: "ses_fork", Origin: origin}}})
+	for _, c := range []struct {
+		g    capability.Grant
+		want session.Origin
+	}{
+		{capability.Grant{}, origin},
+		{capability.Grant{VisibleFrom: 1}, origin},
+		{capability.Grant{VisibleFrom: 2}, session.Origin{}},
+		{capability.Grant{Message: "m"}, session.Origin{}},
+		{capability.Grant{ReadKeys: []string{"todo/"}}, session.Origin{}},
+		{capability.Grant{WriteKeys: []string{"todo/"}}, origin},
+	} {
+		if got := d.Shown(&c.g).Row.Origin; got != c.want {
+			t.Errorf("%+v is shown %+v, want %+v", c.g, got, c.want)
+		}
+	}
+}

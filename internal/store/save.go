@@ -68,13 +68,20 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 }
 
 func (t *tx) saveSessions(c *session.Changes) {
-	var claims [][]any
+	var claims, origins [][]any
 	for _, s := range c.Sessions {
-		if was := t.prior[s.ID]; was.space == "" && s.Space != "" && s.External != "" {
+		if was := t.prior[s.ID]; was.space != "" || s.Space == "" {
+			continue // it is no new one
+		}
+		if s.External != "" {
 			claims = append(claims, []any{s.Space, s.External, s.ID})
+		}
+		if o := s.Origin; o.Session != "" {
+			origins = append(origins, []any{s.ID, o.Session, int64(o.Cursor), o.Message})
 		}
 	}
 	t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
+	t.queueList(saveOrigins, origins, nil)
 	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
-	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs`
+	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs, s.origin, s.origin_cursor, s.origin_message`
 
 // infoPrefix selects the beginning of the info of a session s, mostly all of it: lists show titles,
 // and an info may be of any size.
@@ -50,6 +50,10 @@ var (
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
 			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by, needs = excluded.needs`)
+
+	// saveOrigins writes of new sessions what they were forked from.
+	saveOrigins = statement("ttit", `
+		UPDATE sessions SET origin = w.b, origin_cursor = w.c, origin_message = w.d FROM {w} WHERE sessions.id = w.a`)
 
 	// listOldest and the lists below also select the info that has the title. It is read outside
 	// the limited select, for the listed sessions only.
@@ -98,15 +102,16 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		s                            session.Row
 		life, order, forgotten       uint8
 		cursor, base, epoch, authGen int64
-		needs                        int64
+		needs, at                    int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs, &s.Origin.Session, &at, &s.Origin.Message}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	s.Life, s.Cursor, s.Base, s.Epoch, s.AuthGen = session.Life(life), uint64(cursor), uint64(base), uint64(epoch), uint64(authGen)
 	copy(s.Head[:], head)
+	s.Origin.Cursor = uint64(at)
 	s.Order, s.Forgotten, s.Needs = session.Order(order), forgotten > 0, session.Features(needs)
 	return &s, nil
 }

@@ -40,6 +40,11 @@ ALTER TABLE grants ADD COLUMN key_rights smallint NOT NULL DEFAULT 0;
 -- version reads and keeps 0.
 ALTER TABLE sessions ADD COLUMN needs bigint NOT NULL DEFAULT 0;
 
+-- What a session was forked from: '' is nothing, or it was forked by a server of the previous version.
+ALTER TABLE sessions ADD COLUMN origin text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN origin_cursor bigint NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN origin_message text COLLATE "C" NOT NULL DEFAULT '';
+
 -- The servers of the database: the features that each knows, and when it last said so.
 CREATE TABLE replicas (
     id       text COLLATE "C" NOT NULL PRIMARY KEY,

@@ -37,6 +37,11 @@ ALTER TABLE grants ADD COLUMN key_rights INTEGER NOT NULL DEFAULT 0;
 -- version reads and keeps 0.
 ALTER TABLE sessions ADD COLUMN needs INTEGER NOT NULL DEFAULT 0;
 
+-- What a session was forked from: '' is nothing, or it was forked by a server of the previous version.
+ALTER TABLE sessions ADD COLUMN origin TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN origin_cursor INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN origin_message TEXT NOT NULL DEFAULT '';
+
 -- The servers of the database: the features that each knows, and when it last said so. It stays
 -- empty here, where a database has one server.
 CREATE TABLE replicas (

@@ -100,6 +100,17 @@ export interface SessionInfo {
   readonly deleted: boolean;
   /** "time": the session is ordered by creation times; "" by its log. */
   readonly order: string;
+  /** What it was forked from; undefined if it was not, and for a ref that does not show all of the session. */
+  readonly origin: Origin | undefined;
+}
+
+/** What a fork began as a copy of. */
+export interface Origin {
+  readonly session: string;
+  /** Of that session, as of which it was copied. */
+  readonly cursor: number;
+  /** The id of the last message, in the session's order, that was copied; empty: all. */
+  readonly message: string;
 }
 
 /** What a ref allows. */
@@ -233,11 +244,14 @@ export async function* readRefs(client: Client, held: Held, { under = "", ...wai
   }
 }
 
+const readOrigin = (o: Struct | null | undefined): Origin | undefined =>
+  o ? { session: str(o["session"]), cursor: num(o["cursor"]), message: str(o["message"]) } : undefined;
+
 function readSessionInfo(s: Struct): SessionInfo {
   return {
     id: str(s["id"]), external: str(s["external"]), cursor: num(s["cursor"]), created: num(s["created"]), updated: num(s["updated"]),
     title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
-    order: str(s["order"]),
+    order: str(s["order"]), origin: readOrigin(s["origin"] as Struct | null | undefined),
   };
 }
 

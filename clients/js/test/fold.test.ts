@@ -179,6 +179,8 @@ for (const order of ["", "time"] as const) {
     assert.ok(ids.length > 1, "there are messages to leave out");
     assert.deepEqual([...upTo.entries.keys()].filter((k) => k.startsWith("message/")), [`message/${ids[0]}`]);
     assert.ok(upTo.entries.has("todo/1"));
+    assert.deepEqual((await branch.session.describe()).session!.origin, { session: session.id, cursor: to, message: ids[0] });
+    assert.equal((await session.describe()).session!.origin, undefined);
 
     const gone = session.batch();
     gone.delete();

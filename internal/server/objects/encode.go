@@ -174,6 +174,15 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 	w.text(to.SetExternal, row.External)
 	w.text(to.SetTitle, title)
 	w.text(to.SetOrder, row.Order.String())
+	if from := row.Origin; from.Session != "" && w.err == nil {
+		origin, err := to.NewOrigin()
+		if err != nil {
+			return err
+		}
+		origin.SetCursor(from.Cursor)
+		w.text(origin.SetSession, from.Session)
+		w.text(origin.SetMessage_, from.Message)
+	}
 	return w.err
 }
 
