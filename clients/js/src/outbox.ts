@@ -267,6 +267,7 @@ export class Outbox {
     if (this.tables.refsVersion !== this.#refsSeen) {
       this.#refsSeen = this.tables.refsVersion;
       this.#sender?.refsChanged();
+      if (this.#sender) for (const [id, by] of this.tables.rotating) if (!this.tables.refs.get(by)!.drained) void this.#drained(id).catch(() => {});
     }
     this.#waits.lookAgain();
   }
@@ -500,9 +501,9 @@ export class Outbox {
       if (!next) return { changes: [], value: undefined };
       if (refused) return { changes: [{ t: "ref", k: next.id, v: null }], value: undefined };
       if (!was) return { changes: [{ t: "ref", k: next.id, p: { role: isSpace(targetOf(old)) ? "space" : "shared", label: "" } }], value: undefined }; // dropped meanwhile
-      const { text, redemption } = next, moved = { text, redemption, label: next.id }, hash = Ref.parse(was.text).hashText;
+      const { drained: _, ...fresh } = next, { text, redemption } = next, moved = { text, redemption, label: next.id }, hash = Ref.parse(was.text).hashText;
       const changes: Change[] = [
-        { t: "ref", k: next.id, v: { ...next, role: was.role, external: was.external, label: was.label } },
+        { t: "ref", k: next.id, v: { ...fresh, role: was.role, external: was.external, label: was.label } },
         { t: "ref", k: old, v: { ...was, ...moved, role: "rotated", external: hash } },
       ];
       for (const r of t.refs.values()) if (r.role === "rotated" && r.label === old) changes.push({ t: "ref", k: r.id, p: moved });
@@ -523,9 +524,19 @@ export class Outbox {
 
   /** Waits until nothing is in flight under a ref that is about to be replaced, but not for long: a server denies what arrives under it later. */
   async drainRef(id: string, most = 5000): Promise<void> {
-    const left = (): number => this.#sender?.inFlightVia(id) ?? this.tables.unfinishedSessions().flatMap((s) => this.tables.sequenced(s))
-      .filter((r) => r.state === "in_flight" && this.#tryRoute(r.session, r.via, r.ops)?.rotating).length;
-    for (const until = Date.now() + most; left() > 0 && Date.now() < until && !this.life.aborted; ) await new Promise((r) => setTimeout(r, 5));
+    for (const until = Date.now() + most; Date.now() < until && !this.life.aborted; await new Promise((r) => setTimeout(r, 5))) {
+      const left = this.#sender?.inFlightVia(id), by = this.tables.rotating.get(id);
+      if (left === 0 || by === undefined || (left === undefined && (this.tables.refs.get(by)?.drained || !(await this.#store.othersSend())))) return;
+    }
+  }
+
+  /** Tells the tab that rotates a ref when this one, which sends, has nothing in flight under it. */
+  async #drained(id: string): Promise<void> {
+    await this.drainRef(id);
+    await this.#store.update((t): Plan<undefined> => {
+      const by = t.rotating.get(id);
+      return { changes: by === undefined || !this.#sender ? [] : [{ t: "ref", k: by, p: { drained: true } }], value: undefined };
+    });
   }
 
   /** A stored ref by its id. */

@@ -71,6 +71,7 @@ export interface RefRow {
   readonly label: string;
   readonly redemption: string; // made once, so that redeeming again is not counted
   readonly saved: number;
+  readonly drained?: boolean; // a rotating one: the tab that sends has nothing in flight under the other, and sends nothing any more
 }
 
 /** The outbox itself. */

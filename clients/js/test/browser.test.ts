@@ -10,7 +10,7 @@ import { after, before, test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
-import { open, type Ref, type Session } from "../src/index.js";
+import { open, Ref, type Session } from "../src/index.js";
 import { folder, freePort, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { seeded } from "./seed.js";
 
@@ -85,6 +85,8 @@ interface Agent {
   write(ref: string, owner: string, from: number, to: number): Promise<string[]>;
   said(): string[];
   drain(): Promise<void>;
+  rotating(): number;
+  rotate(owner: string): Promise<[string, unknown]>;
   status(): { pending: number; inFlight: number; sending: boolean; incarnation: number; acked: number; streams: { stopped: boolean }[] };
   statuses(batch: string): Promise<string[]>;
   reconcile(owner: string, expecting: boolean): Promise<string[]>;
@@ -165,6 +167,34 @@ test("two tabs commit into one outbox, one sends, and the other goes on when it 
   assert.deepEqual(await two.evaluate((id) => agent.statuses(id), last.at(-1)!), ["applied", "applied"]);
   const log = (await logOf(await reader(t, own))).filter((e) => e.op !== "");
   assert.deepEqual(putKeys(log).slice(1), Array.from({ length: 90 }, (_, i) => `message/${i + 1}`));
+});
+
+test("one tab rotates a ref while another sends under it", { timeout: 60_000 }, async (t) => {
+  const server = await serve(t), proxy = await Proxy.start(t, server), own = owner(proxy.ref(server.ref)), context = await tabs(t);
+  const one = await tab(context), two = await tab(context), watching = await reader(t, own);
+  await one.evaluate(([ref, own]) => agent.write(ref, own, 0, 0), [proxy.ref(server.ref).text, own.text] as const);
+  await one.evaluate(() => agent.drain());
+  assert.deepEqual(await two.evaluate((own) => agent.text(own), own.text), "0ä "); // its link is there
+  await watching.describe();
+
+  // What is on its way when the rotation begins is waited for: here it is kept back until then.
+  proxy.keeps = (bytes) => bytes > 300;
+  const kept = proxy.kept(), ids = await one.evaluate(([own]) => agent.write("", own, 1, 1), [own.text] as const), through = await kept;
+  proxy.keeps = () => false;
+  const rotated = two.evaluate((own) => agent.rotate(own), own.text);
+  await two.waitForFunction(() => agent.rotating() === 1);
+  for (let i = 0; i < 20; i++) assert.equal((await watching.describe()).grant.dead, "none");
+  const before = performance.now();
+  await through();
+  const [next, wrong] = await rotated;
+  assert.ok(performance.now() - before < 3000); // the tab that sends has told that nothing is in flight any more
+  assert.deepEqual([next === own.text, wrong], [false, undefined]);
+  ids.push(...(await one.evaluate(([own]) => agent.write("", own, 2, 30), [own.text] as const))); // by the old one's name
+  for (const id of ids) assert.deepEqual(await two.evaluate((id) => agent.statuses(id), id), ["applied", "applied"]);
+  assert.deepEqual(await Promise.all([one, two].map((p) => p.evaluate(() => agent.status().sending))), [true, false]);
+  const log = await logOf(await reader(t, Ref.parse(next)));
+  assert.deepEqual(putKeys(log).slice(1), Array.from({ length: 30 }, (_, i) => `message/${i + 1}`));
+  await assert.rejects(watching.events(), { codeName: "revoked" });
 });
 
 test("one tab brings back what the server has lost, another one sends it", { timeout: 60_000 }, async (t) => {

@@ -37,6 +37,12 @@ function batchID(place: number): string {
   },
   said: () => said,
   drain: () => client.drain(),
+  rotating: () => client.outbox.rotations().length,
+  /** Rotates the session's ref, and gives the new one with what is wrong with the session's log and state. */
+  async rotate(owner: string): Promise<[string, unknown]> {
+    const { session } = await (await client.session(owner)).rotate();
+    return [session.ref.text, (await session.verify()).error?.message];
+  },
   status: () => client.status(),
   async reconcile(owner: string, expecting: boolean): Promise<string[]> {
     return (await client.reconcile(Ref.parse(owner).target, { expecting })).ops.map((o) => o.fate);
