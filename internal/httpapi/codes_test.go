@@ -46,6 +46,7 @@ func (d failing) requests() map[string]func() *reply {
 	}
 	var pending json.RawMessage // until it is taken: once
 	return map[string]func() *reply{
+		"describeSpace":  bySpace("GET", "", nil),
 		"listSessions":   bySpace("GET", "/sessions", nil),
 		"createSession":  bySpace("POST", "/sessions", obj{}),
 		"listSpaceRefs":  bySpace("GET", "/refs", nil),

@@ -77,6 +77,7 @@ type routeTable map[string]map[string]handler
 func (a *API) routes() routeTable {
 	all := routeTable{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
+		Path + "spaces/{id}":                 {http.MethodGet: describeSpace},
 		Path + "spaces/{id}/audit":           {http.MethodGet: auditSpace},
 		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs, http.MethodPost: shareSpace},
 		Path + "spaces/{id}/refs/{ref_id}":   {http.MethodDelete: revokeSpaceRef},

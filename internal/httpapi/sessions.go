@@ -95,6 +95,20 @@ func describeSession(q *request) *fault.Error {
 	return nil
 }
 
+// describeSpace serves GET /spaces/{id}.
+func describeSpace(q *request) *fault.Error {
+	live, refused := q.spaceWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	d, err := live.Describe(q.Context())
+	if err != nil {
+		return q.toFault(err)
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"grant": newGrantJSON(d.Grant), "now": d.Now}))
+	return nil
+}
+
 // statSession serves GET /sessions/{id}/stat.
 func statSession(q *request) *fault.Error {
 	live, refused := q.sessionWithoutQuery()
