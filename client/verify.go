@@ -92,12 +92,12 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 	r := &verification{v: &Verification{From: max(d.Grant.From, d.Session.Base+1, 1)}, described: d}
 	whole := d.Session.Head != Hash{}
 	switch {
+	case len(d.Grant.ReadKeys) > 0, d.Grant.Message != "", !whole && r.v.From == 1:
+		return nil, false, fault.MissingRight.With("the ref does not show all of the session, so nothing can be verified through it: use an owner's ref")
 	case r.v.From > 1 && d.Session.Base+1 >= d.Grant.From:
 		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("the log was trimmed and starts after cursor %d: what was before it, how its first event goes on from that, and the state", d.Session.Base))
 	case r.v.From > 1:
 		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("the ref shows the log from cursor %d: what was before it, how the first event goes on from that, and the state", r.v.From))
-	case !whole:
-		return nil, false, fault.MissingRight.With("the ref does not show all of the session, so nothing can be verified through it: use an owner's ref")
 	}
 	if r.v.From == 1 {
 		r.log, r.fold = session.NewVerifier(session.Hash{}, 0), session.NewFold(s.id)

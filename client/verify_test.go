@@ -148,6 +148,7 @@ func TestVerifyThroughOtherRefs(t *testing.T) {
 	b := s.Batch()
 	b.Put(message(1), object{})
 	late, _ := b.Share(client.ShareOptions{Rights: capability.Read, From: 3})
+	lateOfSome, _ := b.Share(client.ShareOptions{Rights: capability.Read, From: 3, ReadKeys: []string{"todo/"}})
 	blind, _ := b.Share(client.ShareOptions{Rights: capability.Append})
 	reader, _ := b.Share(client.ShareOptions{Rights: capability.Read})
 	applied(t, b)
@@ -161,8 +162,11 @@ func TestVerifyThroughOtherRefs(t *testing.T) {
 	if v, err := through(reader); err != nil || v.Err() != nil || v.From != 1 || len(v.Unverified) != 0 || v.State == (client.Hash{}) {
 		t.Errorf("through a reader: %+v, %v", v, err)
 	}
-	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 3 || len(v.Unverified) != 1 || v.State != (client.Hash{}) {
+	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 4 || len(v.Unverified) != 1 || v.State != (client.Hash{}) {
 		t.Errorf("through a later ref: %+v, %v", v, err)
+	}
+	if v, err := through(lateOfSome); fault.CodeOf(err) != fault.MissingRight {
+		t.Errorf("through one that shows some keys: %+v, %v", v, err)
 	}
 	if _, err := through(blind); fault.CodeOf(err) != fault.MissingRight {
 		t.Errorf("through one that may not read: %v", err)
