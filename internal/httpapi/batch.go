@@ -8,7 +8,10 @@
 package httpapi
 
 import (
+	"bytes"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -27,15 +30,19 @@ type sentBatch struct {
 	secret      []byte
 	incarnation uint64
 	with        []string // texts of refs
+	given       bool     // it has a member of a batch
 }
 
 // Bounds of lists, above the ledger's own: a violation by an honest client is recorded by the
 // ledger, with the reason.
 const (
 	maxListLen    = 2000
-	maxBatchElems = 500_000 // arguments, and ops depended on, of a batch: a short text decodes to a much larger value
+	maxBatchElems = 500_000 // arguments, and ops depended on, of a request: a short text decodes to a much larger value
 	maxWith       = 16      // each is redeemed
 )
+
+// listed counts what the batches of a request list.
+type listed struct{ ops, elems int }
 
 // sender returns the members that say which outbox sends.
 func (s *sentBatch) sender() []member {
@@ -52,25 +59,68 @@ func (s *sentBatch) checkSender(at *bodyPath) *fault.Error {
 
 // parseBatch parses a batch and its sender, without validating them.
 func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
-	b, listed := &to.batch, 0
-	refused := parseObject(at, v, append(to.sender(),
-		text("batch_id", &b.BatchID), number("acked_through", &b.AckedThrough), boolean("atomic", &b.Atomic),
-		texts("with", maxWith, &to.with),
-		member{name: "ops", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
-			return parseArray(at, v, ledger.MaxFrameOps, func(at *bodyPath, v gjson.Result) *fault.Error {
-				b.Ops = append(b.Ops, ledger.Intent{})
-				op := &b.Ops[len(b.Ops)-1]
-				refused := parseOp(at, v, op)
-				if listed += len(op.Args) + len(op.DependsOn); refused == nil && listed > maxBatchElems {
-					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never accepted: send smaller batches", at, maxBatchElems)
-				}
-				return refused
-			})
-		}})...)
+	refused := parseObject(at, v, slices.Concat(to.sender(), to.members(&listed{}), to.forkSources())...)
 	if refused == nil {
 		refused = to.checkSender(at)
 	}
 	return refused
+}
+
+// members returns the members of a batch without its sender.
+func (s *sentBatch) members(n *listed) []member {
+	b := &s.batch
+	return []member{text("batch_id", &b.BatchID), number("acked_through", &b.AckedThrough), boolean("atomic", &b.Atomic),
+		{name: "ops", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
+			return parseArray(at, v, ledger.MaxFrameOps, func(at *bodyPath, v gjson.Result) *fault.Error {
+				if n.ops++; n.ops > ledger.MaxFrameOps {
+					return fault.TooLarge.With("up to %s there are more than %d ops, which are never accepted: send fewer batches at once", at, ledger.MaxFrameOps)
+				}
+				b.Ops = append(b.Ops, ledger.Intent{})
+				op := &b.Ops[len(b.Ops)-1]
+				refused := parseOp(at, v, op)
+				if n.elems += len(op.Args) + len(op.DependsOn); refused == nil && n.elems > maxBatchElems {
+					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never accepted: send smaller batches", at, maxBatchElems)
+				}
+				return refused
+			})
+		}}}
+}
+
+// forkSources returns the member that a batch alone has beside its members: no op but the first of a
+// session names others.
+func (s *sentBatch) forkSources() []member { return []member{texts("with", maxWith, &s.with)} }
+
+// parseBatches parses a batch, or several of one sender (several), without validating them.
+func parseBatches(v gjson.Result) (sender sentBatch, list []sentBatch, several bool, refused *fault.Error) {
+	var n listed
+	alone, batches := sentBatch{}, member{name: "batches", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
+		several = true
+		return parseArray(at, v, maxListLen, func(at *bodyPath, v gjson.Result) *fault.Error {
+			list = append(list, sentBatch{})
+			return parseObject(at, v, list[len(list)-1].members(&n)...)
+		})
+	}}
+	members := append(alone.members(&n), alone.forkSources()...)
+	for i, m := range members {
+		members[i].parse = func(at *bodyPath, v gjson.Result) *fault.Error {
+			alone.given = true
+			return m.parse(at, v)
+		}
+	}
+	refused = parseObject(nil, v, append(append(sender.sender(), members...), batches)...)
+	switch {
+	case refused != nil:
+	case several && alone.given:
+		refused = fault.Malformed.With("beside batches there may be outbox, secret and incarnation only: each of the batches has the rest")
+	case several && len(list) == 0:
+		refused = fault.Malformed.With("batches is empty")
+	default:
+		refused = sender.checkSender(nil)
+	}
+	if !several {
+		list = []sentBatch{alone}
+	}
+	return sender, list, several, refused
 }
 
 func parseOp(at *bodyPath, v gjson.Result, to *ledger.Intent) *fault.Error {
@@ -145,15 +195,18 @@ func applyBatch(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	var s sentBatch
-	if refused := parseBatch(nil, body, &s); refused != nil {
+	sender, list, several, refused := parseBatches(body)
+	if refused != nil {
 		return refused
 	}
-	stream, err := live.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
+	stream, err := live.OpenStream(q.Context(), sender.outbox, sender.secret, sender.incarnation)
 	if err != nil {
 		return q.toFault(err)
 	}
-	return q.apply(stream, &s)
+	if !several {
+		return q.apply(stream, &list[0])
+	}
+	return q.applyAll(stream, list)
 }
 
 // acknowledge serves POST /sessions/{id}/acknowledge.
@@ -208,6 +261,37 @@ func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 		return q.toFault(err)
 	}
 	httpkit.WriteJSON(q.w, http.StatusOK, encodeAck(&a))
+	return nil
+}
+
+// applyAll sends batches to their stream and answers with the outcomes of each, or why it was
+// refused. If all were, that is the first's refusal.
+func (q *request) applyAll(stream *objects.Stream, list []sentBatch) *fault.Error {
+	batches := make([]ledger.Batch, len(list))
+	for i := range list {
+		batches[i] = list[i].batch
+	}
+	answers, err := stream.ApplyAll(q.Context(), batches...)
+	if err != nil {
+		return q.toFault(err)
+	}
+	recorded, shown := false, make([][]byte, len(answers))
+	for i := range answers {
+		if f := answers[i].Err; f != nil {
+			shown[i] = httpkit.JSON(map[string]any{"error": newErrorJSON(f)})
+		} else {
+			recorded, shown[i] = true, encodeAck(&answers[i])
+		}
+	}
+	if !recorded {
+		return answers[0].Err
+	}
+	for i := range answers {
+		if f := answers[i].Err; f != nil {
+			q.api.cfg.Server.Refused(nil, f)
+		}
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, fmt.Appendf(nil, `{"answers":[%s]}`, bytes.Join(shown, []byte{','})))
 	return nil
 }
 

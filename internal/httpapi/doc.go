@@ -28,7 +28,8 @@
 //	a request's time       Config.Timeout, except streams and snapshots
 //	a slow client          64 KiB in each Config.StallTimeout
 //	a page                 1000 (maxPage), or less by the server's limits
-//	lists in a batch       2000 (maxListLen); args and depends_on, 500,000 in all
+//	lists in a batch       2000 (maxListLen); ops of a request 10,000 (ledger.MaxFrameOps), their args and depends_on 500,000 in all
+//	batches of a request   the server's unanswered batches of a stream (BatchesInFlight)
 //	refs sent with a batch 16 (maxWith)
 //	connections, streams   the server's (Server.Admit, AdmitStream)
 package httpapi

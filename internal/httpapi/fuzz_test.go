@@ -27,9 +27,14 @@ func FuzzBatchJSON(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Replace(string(good), `"args":[`, `"args":{"a":{"b": 1e5 }},"x":[`, 1)))
 	f.Add([]byte(`{"secret":"` + strings.Repeat("A", 43) + `","ops":[{"args":{"a":"\ud800","":null},"seq":"18446744073709551615","expected_cursor":{"op":"x"}}]}`))
+	f.Add([]byte(b.jsonAll(asValues, b.batch("", in), b.batch("", op("remove", "key", "message/m")))))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if !utf8.Valid(body) || !ledger.IsJSON(body) {
 			return
+		}
+		sent, list, several, refused := parseBatches(gjson.ParseBytes(body))
+		if refused != nil && (refused.Code != fault.Malformed && refused.Code != fault.TooLarge || len(refused.Message) > 1000 || !utf8.ValidString(refused.Message)) {
+			t.Fatalf("%v", refused)
 		}
 		var got sentBatch
 		if refused := parseBatch(nil, gjson.ParseBytes(body), &got); refused != nil {
@@ -37,6 +42,9 @@ func FuzzBatchJSON(f *testing.F) {
 				t.Fatalf("%v", refused)
 			}
 			return
+		}
+		if refused != nil || several || len(list) != 1 || sent.outbox != got.outbox || len(list[0].batch.Ops) != len(got.batch.Ops) {
+			t.Fatalf("a batch is read as %d, %v", len(list), refused)
 		}
 		sender := &box{id: got.outbox, secret: got.secret}
 		for i := range got.batch.Ops {

@@ -115,6 +115,16 @@ func (b *box) jsonWith(batch *ledger.Batch, inline func(ledger.Arg) bool) json.R
 		"batch_id": batch.BatchID, "atomic": batch.Atomic, "acked_through": batch.AckedThrough}), "ops", array(ops))
 }
 
+// jsonAll is the body of several batches.
+func (b *box) jsonAll(inline func(ledger.Arg) bool, batches ...*ledger.Batch) json.RawMessage {
+	sender := httpkit.JSON(obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1})
+	list := make([]json.RawMessage, len(batches))
+	for i, batch := range batches {
+		list[i] = bytes.Replace(b.jsonWith(batch, inline), append([]byte{','}, sender[1:len(sender)-1]...), nil, 1)
+	}
+	return addMember(sender, "batches", array(list))
+}
+
 func array(of []json.RawMessage) []byte {
 	b := []byte{'['}
 	for i, v := range of {
@@ -136,13 +146,22 @@ type applyReply struct {
 // overHTTP sends over HTTP.
 func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool) func(*ledger.Batch) applyReply {
 	return func(batch *ledger.Batch) applyReply {
-		got := r.ask("POST", "/sessions/"+batch.Session+"/batches", ref.Text(), b.jsonWith(batch, inline))
+		several := inline(ledger.Arg{})
+		body := b.jsonWith(batch, inline)
+		if several {
+			body = b.jsonAll(inline, batch)
+		}
+		got := r.ask("POST", "/sessions/"+batch.Session+"/batches", ref.Text(), body)
 		if got.status != 200 {
 			code, _ := fault.ParseCode(got.code())
 			if code == fault.None || got.status != code.HTTPStatus() {
 				r.t.Fatalf("%d %s", got.status, got.text)
 			}
 			return applyReply{refusal: code}
+		}
+		if several {
+			got.json = got.json["answers"].([]any)[0].(obj)
+			got.text = bytes.TrimSuffix(bytes.TrimPrefix(got.text, []byte(`{"answers":[`)), []byte(`]}`))
 		}
 		out := applyReply{duplicates: wholeOf(got.json["duplicates"])}
 		var raw struct {

@@ -5,6 +5,7 @@ package objects
 
 import (
 	"context"
+	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
@@ -61,11 +62,57 @@ func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*St
 // are the live sessions that its ops name (fork's source). An error means that nothing was
 // recorded, and that the batch may be retried unchanged.
 func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (session.Answer, error) {
-	o := s.stream
-	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.id, o.incarnation
 	if len(with) > maxWith {
 		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), maxWith)
 	}
+	var refs []string
+	for _, h := range with {
+		if h.sess != nil && h.sess.auth.attenuated == nil {
+			refs = append(refs, h.ref)
+		}
+	}
+	answers, refused := s.stream.applyAll(ctx, refs, b)
+	if refused != nil {
+		return session.Answer{}, refused
+	}
+	return answers[0], errOrNil(answers[0].Err)
+}
+
+// ApplyAll is Apply for batches in order, none of which waits for the answer of the one before. An
+// answer's Err refuses that batch; an error means that none was decided, as for more batches
+// (TooLarge) than may be unanswered on one stream.
+func (s *Stream) ApplyAll(ctx context.Context, batches ...ledger.Batch) ([]session.Answer, error) {
+	answers, refused := s.stream.applyAll(ctx, nil, batches...)
+	return answers, errOrNil(refused)
+}
+
+// applyAll is ApplyAll with the refs of the live sessions that came with the batches.
+func (o *stream) applyAll(ctx context.Context, passed []string, batches ...ledger.Batch) ([]session.Answer, *fault.Error) {
+	if len(batches) > o.maxInFlight {
+		return nil, fault.TooLarge.With("%d batches came at once, the limit is %d", len(batches), o.maxInFlight)
+	}
+	queued, answers := make([]*deferredCommit, len(batches)), make([]session.Answer, len(batches))
+	var undecided sync.WaitGroup
+	for i, b := range batches {
+		if refused := o.stampBatch(&b); refused != nil {
+			return nil, refused
+		}
+		queued[i] = &deferredCommit{commit: &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: opsSize(b.Ops), Caller: ctx,
+			Sub:  session.Submission{Batch: b, PassedRefs: passed},
+			Done: func(a session.Answer) { answers[i] = a; undecided.Done() }}}
+	}
+	undecided.Add(len(queued))
+	for _, p := range queued {
+		o.submit(p)
+	}
+	undecided.Wait() // what is begun is finished; before that ctx drops it
+	return answers, nil
+}
+
+// stampBatch sets the fields of a batch that are the stream's, and those of its ops that are the
+// batch's.
+func (o *stream) stampBatch(b *ledger.Batch) *fault.Error {
+	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.id, o.incarnation
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, b.Session, b.Atomic
@@ -74,20 +121,10 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 			refused = checkListLen(len(op.DependsOn), depsLabel)
 		}
 		if refused != nil {
-			return session.Answer{}, refused
+			return refused
 		}
 	}
-	done := make(chan session.Answer, 1)
-	w := &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: opsSize(b.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
-		Sub: session.Submission{Batch: b}}
-	for _, h := range with {
-		if h.sess != nil && h.sess.auth.attenuated == nil {
-			w.Sub.PassedRefs = append(w.Sub.PassedRefs, h.ref)
-		}
-	}
-	o.submit(&deferredCommit{commit: w})
-	a := <-done // once begun it is finished; before that ctx drops it
-	return a, errOrNil(a.Err)
+	return nil
 }
 
 // Acknowledge says that the outbox has stored all outcomes up to a seq, so that the server can
