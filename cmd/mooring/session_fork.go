@@ -91,37 +91,15 @@ func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at u
 		return err
 	}
 	s, b := space.Fork(source, at, f.options)
-	err = file.write(s.Ref()) // before it is used anywhere
-	var ticket client.Ticket
-	if err == nil {
-		ticket, err = b.Commit(ctx)
-	}
-	if err != nil {
-		file.discard()
-		return err
-	}
-	wait, stop := whileReachable(ctx, c, sendGrace)
-	defer stop()
-	results, still, err := awaitResults(ctx, wait, c, ticket)
-	var refused error
-	if err == nil && results.Err() != nil {
-		refused = fmt.Errorf("the fork was refused: %w", results.Err())
-	} else if still != nil {
-		refused = errors.Join(fmt.Errorf("nothing was forked: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
-	}
+	queued, refused, err := h.commitRef(ctx, c, b, s.Ref(), file, "fork", "the session can be used here meanwhile")
 	if refused != nil { // a ref that will never work is not kept
-		file.discard()
 		return errors.Join(refused, c.Outbox().DropRef(context.WithoutCancel(ctx), s.Ref().ID, false))
 	}
-	// Without an answer the fork is durable all the same, and is sent later.
-	if err = errors.Join(err, file.commit()); err != nil {
+	if err != nil {
 		return err
-	}
-	if results == nil {
-		h.reportQueued(ctx, c, "the session can be used here meanwhile")
 	}
 	if f.file != "" {
 		fmt.Fprintf(h.env.err, "the ref is in %s\n", f.file)
 	}
-	return h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID(), "queued": results == nil}, "%s\n", s.ID())
+	return h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID(), "queued": queued}, "%s\n", s.ID())
 }

@@ -155,34 +155,50 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	}
 	b := s.Batch()
 	ref, _ := b.Share(o)
-	err = file.write(ref) // the ref is written before it is used anywhere
+	queued, refused, err := h.commitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
+	if refused != nil {
+		return h.explainRefUsed(ctx, c, arg, s, capability.Share, refused)
+	}
+	if err != nil {
+		return err
+	}
+	return h.printShared(ref, name, queued)
+}
+
+// commitRef commits a batch, named by what, that mints a ref, and writes the ref to a file before it is
+// used anywhere. It waits for the answer while a server can be reached; without one the batch is durable
+// all the same (queued), which it reports with what happens then. If the batch is refused, or will not be
+// answered until someone decides, refused says why, and the file is discarded: the ref may never work.
+func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.Batch, ref capability.Ref, file *refFile, what, then string) (queued bool, refused, err error) {
+	err = file.write(ref)
 	var ticket client.Ticket
 	if err == nil {
 		ticket, err = b.Commit(ctx)
 	}
 	if err != nil {
 		file.discard()
-		return err
+		return false, nil, err
 	}
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	results, still, err := awaitResults(ctx, wait, c, ticket)
-	if err == nil && results.Err() != nil {
-		file.discard()
-		return h.explainRefUsed(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
+	switch {
+	case err == nil && results.Err() != nil:
+		refused = fmt.Errorf("the %s was refused: %w", what, results.Err())
+	case still != nil:
+		refused = errors.Join(fmt.Errorf("the %s was not sent, and is given up: %w", what, stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
-	if still != nil { // a ref that may never work is not printed
+	if refused != nil {
 		file.discard()
-		return errors.Join(fmt.Errorf("nothing was shared: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
+		return false, refused, nil
 	}
-	// Without an answer the share is durable all the same, and is sent later.
 	if err = errors.Join(err, file.commit()); err != nil {
-		return err
+		return false, nil, err
 	}
 	if results == nil {
-		h.reportQueued(ctx, c, "the ref works as soon as it has arrived")
+		h.reportQueued(ctx, c, then)
 	}
-	return h.printShared(ref, name, results == nil)
+	return results == nil, nil, nil
 }
 
 // printShared prints the new ref, or its id if the text is in a file.

@@ -37,25 +37,8 @@ func newAuditRowJSON(r *capability.AuditRow) auditRowJSON {
 	return shown
 }
 
-// auditSession serves GET /sessions/{id}/audit.
-func auditSession(q *request) *fault.Error {
-	live, refused := q.session(q.Context())
-	if refused != nil {
-		return refused
-	}
-	return q.audit(live)
-}
-
-// auditSpace serves GET /spaces/{id}/audit.
-func auditSpace(q *request) *fault.Error {
-	live, refused := q.space()
-	if refused != nil {
-		return refused
-	}
-	return q.audit(live)
-}
-
-func (q *request) audit(live *objects.Capability) *fault.Error {
+// audit serves GET on audit, of a session or a space.
+func audit(q *request, live *objects.Capability) *fault.Error {
 	params, refused := q.query("after", "limit")
 	if refused != nil {
 		return refused

@@ -186,11 +186,7 @@ func parseArg(at *bodyPath, v gjson.Result, to *ledger.Arg) *fault.Error {
 }
 
 // applyBatch serves POST /sessions/{id}/batches.
-func applyBatch(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func applyBatch(q *request, live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused
@@ -210,11 +206,7 @@ func applyBatch(q *request) *fault.Error {
 }
 
 // acknowledge serves POST /sessions/{id}/acknowledge.
-func acknowledge(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func acknowledge(q *request, live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/node"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // bytesPerStall is how many bytes a client must read in each Config.StallTimeout. The whole
@@ -70,6 +71,39 @@ func New(cfg Config) *API {
 // handler handles a request; it returns why it refused, or nil.
 type handler func(*request) *fault.Error
 
+// liveHandler is a handler with the session or space of the path, to which the request's ref was restored.
+type liveHandler func(*request, *objects.Capability) *fault.Error
+
+func ofSession(do liveHandler) handler {
+	return func(q *request) *fault.Error {
+		live, refused := q.session(q.Context())
+		if refused != nil {
+			return refused
+		}
+		return do(q, live)
+	}
+}
+
+func ofSpace(do liveHandler) handler {
+	return func(q *request) *fault.Error {
+		live, refused := q.space()
+		if refused != nil {
+			return refused
+		}
+		return do(q, live)
+	}
+}
+
+// plain is do for a path without parameters.
+func plain(do liveHandler) liveHandler {
+	return func(q *request, live *objects.Capability) *fault.Error {
+		if _, refused := q.query(); refused != nil {
+			return refused
+		}
+		return do(q, live)
+	}
+}
+
 // routeTable has handlers by pattern and method.
 type routeTable map[string]map[string]handler
 
@@ -77,19 +111,19 @@ type routeTable map[string]map[string]handler
 func (a *API) routes() routeTable {
 	all := routeTable{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
-		Path + "spaces/{id}":                 {http.MethodGet: describeSpace},
-		Path + "spaces/{id}/audit":           {http.MethodGet: auditSpace},
-		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs, http.MethodPost: shareSpace},
-		Path + "spaces/{id}/refs/{ref_id}":   {http.MethodDelete: revokeSpaceRef},
-		Path + "spaces/{id}/rotate":          {http.MethodPost: rotateSpace},
-		Path + "sessions/{id}/audit":         {http.MethodGet: auditSession},
+		Path + "spaces/{id}":                 {http.MethodGet: ofSpace(plain(describeSpace))},
+		Path + "spaces/{id}/audit":           {http.MethodGet: ofSpace(audit)},
+		Path + "spaces/{id}/refs":            {http.MethodGet: ofSpace(listRefs), http.MethodPost: ofSpace(plain(share))},
+		Path + "spaces/{id}/refs/{ref_id}":   {http.MethodDelete: ofSpace(plain(revokeSpaceRef))},
+		Path + "spaces/{id}/rotate":          {http.MethodPost: ofSpace(plain(rotate))},
+		Path + "sessions/{id}/audit":         {http.MethodGet: ofSession(audit)},
 		Path + "sessions/{id}/events":        {http.MethodGet: serveEvents},
 		Path + "sessions/{id}/snapshot":      {http.MethodGet: serveSnapshot},
-		Path + "sessions/{id}/batches":       {http.MethodPost: applyBatch},
-		Path + "sessions/{id}/acknowledge":   {http.MethodPost: acknowledge},
-		Path + "sessions/{id}/refs":          {http.MethodGet: listRefs, http.MethodPost: shareSession},
-		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: revokeRef},
-		Path + "sessions/{id}/rotate":        {http.MethodPost: rotateSession},
+		Path + "sessions/{id}/batches":       {http.MethodPost: ofSession(plain(applyBatch))},
+		Path + "sessions/{id}/acknowledge":   {http.MethodPost: ofSession(plain(acknowledge))},
+		Path + "sessions/{id}/refs":          {http.MethodGet: ofSession(listRefs), http.MethodPost: ofSession(plain(share))},
+		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: ofSession(plain(revokeRef))},
+		Path + "sessions/{id}/rotate":        {http.MethodPost: ofSession(plain(rotate))},
 	}
 	maps.Copy(all, sessionRoutes)
 	return all

@@ -38,25 +38,8 @@ func newRefJSON(r *session.TreeRow, now int64) refJSON {
 	return shown
 }
 
-// listRefs serves GET /sessions/{id}/refs.
-func listRefs(q *request) *fault.Error {
-	live, refused := q.session(q.Context())
-	if refused != nil {
-		return refused
-	}
-	return q.refs(live)
-}
-
-// listSpaceRefs serves GET /spaces/{id}/refs.
-func listSpaceRefs(q *request) *fault.Error {
-	live, refused := q.space()
-	if refused != nil {
-		return refused
-	}
-	return q.refs(live)
-}
-
-func (q *request) refs(live *objects.Capability) *fault.Error {
+// listRefs serves GET on refs, of a session or a space.
+func listRefs(q *request, live *objects.Capability) *fault.Error {
 	params, refused := q.query("under", "after", "limit")
 	if refused != nil {
 		return refused
@@ -81,25 +64,8 @@ func (q *request) refs(live *objects.Capability) *fault.Error {
 	return nil
 }
 
-// shareSession serves POST /sessions/{id}/refs.
-func shareSession(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
-	return q.share(live)
-}
-
-// shareSpace serves POST /spaces/{id}/refs.
-func shareSpace(q *request) *fault.Error {
-	live, refused := q.spaceWithoutQuery()
-	if refused != nil {
-		return refused
-	}
-	return q.share(live)
-}
-
-func (q *request) share(live *objects.Capability) *fault.Error {
+// share serves POST on refs, of a session or a space.
+func share(q *request, live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused
@@ -179,11 +145,7 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 }
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
-func revokeRef(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func revokeRef(q *request, live *objects.Capability) *fault.Error {
 	id := q.PathValue("ref_id")
 	if capability.Target(id) != live.Target() {
 		return fault.NotFound.With("the path names no ref of this session: give the id, without the secret")
@@ -197,11 +159,7 @@ func revokeRef(q *request) *fault.Error {
 }
 
 // revokeSpaceRef serves DELETE /spaces/{id}/refs/{ref_id}, which may be a ref of a session below.
-func revokeSpaceRef(q *request) *fault.Error {
-	live, refused := q.spaceWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func revokeSpaceRef(q *request, live *objects.Capability) *fault.Error {
 	died, err := live.RevokeInSpace(q.Context(), q.PathValue("ref_id"))
 	if err != nil {
 		return q.toFault(err)
@@ -210,25 +168,8 @@ func revokeSpaceRef(q *request) *fault.Error {
 	return nil
 }
 
-// rotateSession serves POST /sessions/{id}/rotate.
-func rotateSession(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
-	return q.rotate(live)
-}
-
-// rotateSpace serves POST /spaces/{id}/rotate.
-func rotateSpace(q *request) *fault.Error {
-	live, refused := q.spaceWithoutQuery()
-	if refused != nil {
-		return refused
-	}
-	return q.rotate(live)
-}
-
-func (q *request) rotate(live *objects.Capability) *fault.Error {
+// rotate serves POST on rotate, of a session or a space.
+func rotate(q *request, live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused

@@ -76,27 +76,9 @@ func (q *request) session(ctx context.Context) (*objects.Capability, *fault.Erro
 	return q.restoreFromPath(ctx, "session", capability.IsSession)
 }
 
-// sessionWithoutQuery is session for a path without parameters.
-func (q *request) sessionWithoutQuery() (*objects.Capability, *fault.Error) {
-	live, refused := q.session(q.Context())
-	if refused == nil {
-		_, refused = q.query()
-	}
-	return live, refused
-}
-
 // space restores the request's ref for the space that the path names.
 func (q *request) space() (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
-}
-
-// spaceWithoutQuery is space for a path without parameters.
-func (q *request) spaceWithoutQuery() (*objects.Capability, *fault.Error) {
-	live, refused := q.space()
-	if refused == nil {
-		_, refused = q.query()
-	}
-	return live, refused
 }
 
 func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {

@@ -18,9 +18,9 @@ import (
 )
 
 var sessionRoutes = routeTable{
-	Path + "spaces/{id}/sessions": {http.MethodGet: listSessions, http.MethodPost: createSession},
-	Path + "sessions/{id}":        {http.MethodGet: describeSession},
-	Path + "sessions/{id}/stat":   {http.MethodGet: statSession},
+	Path + "spaces/{id}/sessions": {http.MethodGet: listSessions, http.MethodPost: ofSpace(plain(createSession))},
+	Path + "sessions/{id}":        {http.MethodGet: ofSession(plain(describeSession))},
+	Path + "sessions/{id}/stat":   {http.MethodGet: ofSession(plain(statSession))},
 	Path + "sessions/{id}/state":  {http.MethodGet: serveState},
 	Path + "sessions/{id}/search": {http.MethodGet: serveSearch},
 }
@@ -82,11 +82,7 @@ func newGrantJSON(g *capability.Grant) grantJSON {
 }
 
 // describeSession serves GET /sessions/{id}.
-func describeSession(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func describeSession(q *request, live *objects.Capability) *fault.Error {
 	d, err := live.Describe(q.Context())
 	if err != nil {
 		return q.toFault(err)
@@ -96,11 +92,7 @@ func describeSession(q *request) *fault.Error {
 }
 
 // describeSpace serves GET /spaces/{id}.
-func describeSpace(q *request) *fault.Error {
-	live, refused := q.spaceWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func describeSpace(q *request, live *objects.Capability) *fault.Error {
 	d, err := live.Describe(q.Context())
 	if err != nil {
 		return q.toFault(err)
@@ -110,11 +102,7 @@ func describeSpace(q *request) *fault.Error {
 }
 
 // statSession serves GET /sessions/{id}/stat.
-func statSession(q *request) *fault.Error {
-	live, refused := q.sessionWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func statSession(q *request, live *objects.Capability) *fault.Error {
 	stat, err := live.Stat(q.Context())
 	if err != nil {
 		return q.toFault(err)
@@ -173,11 +161,7 @@ type creation struct {
 
 // createSession serves POST /spaces/{id}/sessions: the session alone, or an outbox's first batch,
 // which creates it.
-func createSession(q *request) *fault.Error {
-	live, refused := q.spaceWithoutQuery()
-	if refused != nil {
-		return refused
-	}
+func createSession(q *request, live *objects.Capability) *fault.Error {
 	body, refused := q.body()
 	if refused != nil {
 		return refused

@@ -18,7 +18,7 @@ interface Cap {
   readonly from: Ref; // which it was made from
 }
 
-/** The wire's form of limits. The server is told a lifetime if it knows lifetimes, and else the end by this machine's clock. */
+/** The wire's form of limits. The server gets a lifetime if it knows lifetimes, and else the end by this machine's clock. */
 async function limitsOf(options: AttenuateOptions, peer: Peer): Promise<Struct> {
   const { rights, methods, lifetime, from = 0, message = "", label = "", actor = "", readKeys, writeKeys } = options, expires = endOf(options) ?? 0;
   const known = lifetime !== undefined && (await peer.has("lifetime"));
