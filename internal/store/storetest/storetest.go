@@ -120,6 +120,7 @@ var sharedTests = []test{
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},
 	{"ListSessions", testListSessions},
+	{"Children", testChildren},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
 	{"ListTitles", testListTitles},
