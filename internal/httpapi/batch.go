@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -237,7 +238,11 @@ func acknowledge(q *request, live *objects.Capability) *fault.Error {
 func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 	var with []*objects.Capability
 	for _, text := range s.with {
-		live, refused := q.restoreText(text)
+		ref, refused := parseRef(strings.TrimSpace(text))
+		if refused != nil {
+			return refused
+		}
+		live, refused := q.restore(q.Context(), ref)
 		if refused != nil {
 			return refused
 		}

@@ -5,9 +5,12 @@
 // transactions on the whole store, one at a time over all tabs, and begin with that read. A BroadcastChannel
 // announces writes; tabs also poll once a second, since sleeping tabs miss messages. A removed row leaves a tombstone
 // (the number of the write) for a day; the next open after that deletes it.
+//
+// A row in the database is whole, for tabs of every version: if memory has its ops packed, a write takes them from the row there.
 
 import { fault } from "./fault.js";
-import { type Change, Store, storageError, type TableName } from "./store.js";
+import { type BatchRow, isWhole, type StoredRow } from "./rows.js";
+import { type Change, checked, opsIn, type ReadOps, Store, storageError, type TableName } from "./store.js";
 
 interface Stored {
   t: TableName;
@@ -134,7 +137,9 @@ export class IndexedDBStore extends Store {
       rows.onsuccess = () => {
         if (last > this.#seen) { // another transaction may have read them already
           for (const r of rows.result as Stored[]) {
-            this.tables.apply({ t: r.t, k: r.k, v: r.d } as Change);
+            const c = { t: r.t, k: r.k, v: r.d } as Change;
+            this.tables.apply(c);
+            this.#pack(c);
             if (r.d === null && (r.at ?? 0) < Date.now() - keepRemoved) this.#removed?.push([r.t, r.k]);
           }
           this.#seen = last;
@@ -144,9 +149,41 @@ export class IndexedDBStore extends Store {
     };
   }
 
+  #pack(c: Change): void {
+    const ops = opsIn(c);
+    if (ops) this.tables.pack(c.k, ops);
+  }
+
+  protected override read(rows: readonly StoredRow[]): Promise<ReadOps[]> {
+    return new Promise((resolve, reject) => {
+      const tx = this.#db.transaction(["rows", "writes"], "readonly"), out: ReadOps[] = [];
+      let news = false, failed: unknown;
+      this.#catchUp(tx, (_, found) => {
+        news = found;
+        for (const r of rows) {
+          if (this.tables.batches.get(r.id)?.ops !== r.ops) continue; // another tab has changed it
+          const get = tx.objectStore("rows").get(["batch", r.id]);
+          get.onsuccess = () => {
+            try {
+              out.push(checked(r, (get.result as { d: BatchRow | null } | undefined)?.d?.ops));
+            } catch (err) {
+              failed ??= err;
+            }
+          };
+        }
+      });
+      tx.oncomplete = () => {
+        if (failed === undefined) resolve(out);
+        else reject(failed);
+        if (news) queueMicrotask(() => this.changed());
+      };
+      tx.onabort = () => reject(tx.error);
+    });
+  }
+
   protected override write(run: () => Change[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      let tx: IDBTransaction, written = 0, news = false, failed: unknown;
+      let tx: IDBTransaction, changes: Change[] = [], written = 0, news = false, failed: unknown;
       try {
         tx = this.#db.transaction(["rows", "writes"], "readwrite", { durability: "strict" });
       } catch (err) {
@@ -156,13 +193,18 @@ export class IndexedDBStore extends Store {
       this.#catchUp(tx, (last, found) => {
         news = found;
         try {
-          const changes = run();
+          changes = run();
           if (changes.length === 0) return;
           written = last + 1;
           const rows = tx.objectStore("rows");
-          for (const c of changes) {
-            const d = this.tables.get(c.t, c.k) ?? null;
-            rows.put({ t: c.t, k: c.k, n: written, d, ...(d === null && { at: Date.now() }) } satisfies Stored);
+          for (const { t, k } of new Map(changes.map((c) => [`${c.t} ${c.k}`, c])).values()) {
+            const d = this.tables.get(t, k) ?? null, put = (d: unknown) => rows.put({ t, k, n: written, d, ...(d === null && { at: Date.now() }) } satisfies Stored);
+            if (t !== "batch" || d === null || isWhole(d as StoredRow)) {
+              put(d);
+              continue;
+            }
+            const get = rows.get([t, k]);
+            get.onsuccess = () => put({ ...d, ops: (get.result as { d: BatchRow }).d.ops });
           }
           tx.objectStore("writes").put(written, "last");
         } catch (err) {
@@ -173,6 +215,7 @@ export class IndexedDBStore extends Store {
       tx.oncomplete = () => {
         if (written > 0) {
           this.#seen = Math.max(this.#seen, written);
+          for (const c of changes) this.#pack(c);
           this.#channel?.postMessage(written);
         }
         resolve();

@@ -57,7 +57,7 @@ const finished = (r: BatchRow): Change => ({
 export function abandoned(box: Outbox, t: Tables, session: string): Left & { ops: string[] } {
   const known = t.streams.has(session) || [...t.batches.values()].some((r) => r.session === session);
   if (!known) throw fault("not_found", `nothing of session ${session} is in this outbox`);
-  const given: string[] = [], decided = t.unfinished(session).map((r): BatchRow => {
+  const given: string[] = [], decided = t.whole(t.unfinished(session)).map((r): BatchRow => {
     const ops = r.ops.map(({ void: _, dropAsked: __, ...op }): OpRow => {
       if (op.verdict !== undefined) return op;
       given.push(op.id);
@@ -84,8 +84,8 @@ export function reconciled(box: Outbox, t: Tables, session: string, log: Log, ex
   const find: Finder = (op) => given.get(op) ?? stored(op);
   const p = new Planner(log, expecting, find, (op) => t.retries.get(op));
   for (const r of [...t.batches.values()].sort((a, b) => a.num - b.num)) if (r.session === session && r.state === "finished") p.finished(r);
-  p.resend();
-  const sequenced = t.sequenced(session), waiting = [...sequenced, ...t.waiting(session, Infinity)];
+  p.resend((rows) => t.whole(rows));
+  const waiting = t.whole(t.unfinished(session));
   const first = p.again[0]?.ops[0] ?? waiting[0]?.ops[0];
   if (log.gone && !(first && creates(first.method))) {
     throw fault("not_found", `the server does not know session ${session}, and its creation is not in this outbox: the outbox that made it has to reconcile first`);

@@ -5,7 +5,7 @@ import { needs } from "./intent.js";
 import type { WireBatch, WireOp } from "./link.js";
 import type { Entry } from "./machine.js";
 import type { Earlier, Finder } from "./resolve.js";
-import { type BatchRow, noStream, type OpRow, outdated, type StreamRow, travels } from "./rows.js";
+import { type BatchRow, noStream, type OpRow, opsOf, outdated, type StoredRow, type StreamRow, travels } from "./rows.js";
 import type { Change, Tables } from "./store.js";
 import { byteLength } from "./text.js";
 
@@ -54,9 +54,9 @@ export function finderOf(t: Tables): Finder {
 }
 
 /** The op at a position of a row, as others refer to it. */
-export function earlierOf(row: BatchRow, place: number): Earlier {
-  const op = row.ops[place]!;
-  const before = row.ops.slice(0, place).filter(travels).length;
+export function earlierOf(row: StoredRow, place: number): Earlier {
+  const ops = opsOf(row), op = ops[place]!;
+  const before = ops.slice(0, place).filter(travels).length;
   return {
     id: op.id, batch: row.id, session: row.session, outcome: row.outcomes?.[place] ?? op.verdict,
     seq: row.first > 0 && travels(op) ? row.first + before : 0,

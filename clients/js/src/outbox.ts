@@ -15,7 +15,7 @@ import type { Log, Reconciled, Reconciliation } from "./reconcile.js";
 import { isSession, isSpace, Ref, streamSecret, targetOf } from "./ref.js";
 import { refersOutside, resolve, type Resolution } from "./resolve.js";
 import {
-  type BatchRow, cascade, mergeOutcomes, noStream, type OpRow, type OpState, outdated, raised, type RefRow, type Role, settle,
+  type BatchRow, cascade, mergeOutcomes, noStream, type OpRow, type OpState, opsOf, outdated, raised, type RefRow, type Role, settle,
   travelling, voidedOutcome,
 } from "./rows.js";
 import { Sender } from "./sender.js";
@@ -159,8 +159,9 @@ export class Outbox {
     const there = t.batches.get(base.id);
     let res: Resolution = { ops, changed: false, blockedOn: [], hold: 0, near: [], loose: false };
     if (there) {
-      const same = there.session === base.session && there.atomic === base.atomic && there.ops.length === ops.length &&
-        there.ops.every((o, i) => o.id === ops[i]!.id && (o.method === ops[i]!.method || o.void === true));
+      const had = opsOf(there);
+      const same = there.session === base.session && there.atomic === base.atomic && had.length === ops.length &&
+        had.every((o, i) => o.id === ops[i]!.id && (o.method === ops[i]!.method || o.void === true));
       if (!same) throw fault("already_exists", `batch id ${base.id} was used before for another batch`);
       return { changes: [], value: { row: undefined, res } };
     }
@@ -293,7 +294,7 @@ export class Outbox {
     await this.#store.update((t): Plan<{ asked?: BatchRow; decided?: BatchRow; row: BatchRow }> => {
       const found = t.findOp(op);
       if (!found) throw fault("not_found", `op ${clip(op)} is not in this outbox`);
-      const { row, place } = found, own = row.ops[place]!;
+      const [row] = t.whole([found.row]) as [BatchRow], { place } = found, own = row.ops[place]!;
       if (row.state === "finished" || own.verdict || own.void) throw fault("usage", `op ${op} is finished: there is nothing to drop`);
       const ops = [...row.ops];
       if (row.first > 0) {
@@ -341,16 +342,26 @@ export class Outbox {
    * as what it retries. References to the old op that are committed later follow the new one.
    */
   async retry(op: string): Promise<Committed> {
-    const found = this.tables.findOp(op);
-    if (!found) throw fault("not_found", `op ${clip(op)} is not in this outbox`);
-    const { row, place } = found, old = row.ops[place]!;
-    const outcome = row.outcomes?.[place] ?? old.verdict;
-    if (!outcome || outcome.status === "applied") throw fault("usage", `op ${op} did not fail: there is nothing to retry`);
+    const { row, old } = await this.#store.look((t) => {
+      const found = t.findOp(op);
+      if (!found) throw fault("not_found", `op ${clip(op)} is not in this outbox`);
+      const [row] = t.whole([found.row]) as [BatchRow], old = row.ops[found.place]!, outcome = row.outcomes?.[found.place] ?? old.verdict;
+      if (!outcome || outcome.status === "applied") throw fault("usage", `op ${op} did not fail: there is nothing to retry`);
+      return { row, old };
+    });
     const { method, args, dependsOn, expected } = old;
     return this.commit({ session: row.session, via: row.via, ops: [{ method, args, dependsOn, expected, retries: op }] });
   }
 
   // ---- Leaving a stream that cannot continue
+
+  /** A batch with its ops' arguments; undefined if it is not in the outbox. */
+  whole(batch: string): Promise<BatchRow | undefined> {
+    return this.#store.look((t) => {
+      const row = t.batches.get(batch);
+      return row && t.whole([row])[0];
+    });
+  }
 
   /** The sessions of which the outbox has ops, in order of their first. */
   sessions(): string[] {
@@ -386,8 +397,8 @@ export class Outbox {
   }
 
   /** Returns what reconcile would do, without doing it. */
-  planReconcile(session: string, log: Log, expecting = false): Reconciliation {
-    return this.#reconciliation(session, log, this.stopped(session), reconciled(this, this.tables, session, log, expecting));
+  planReconcile(session: string, log: Log, expecting = false): Promise<Reconciliation> {
+    return this.#store.look((t) => this.#reconciliation(session, log, this.stopped(session), reconciled(this, t, session, log, expecting)));
   }
 
   /**
@@ -396,7 +407,7 @@ export class Outbox {
    * before anything is sent. in_use while ops are in flight, or if a sender has begun since the fence.
    */
   async reconcile(session: string, log: Log, expecting = false): Promise<Reconciliation> {
-    const before = this.planReconcile(session, log, expecting);
+    const before = await this.planReconcile(session, log, expecting);
     if (!before.needed) return before;
     const plan = await this.#leave(session, (t) => {
       if (log.fence !== 0 && t.box!.incarnation !== log.fence) throw fault("in_use", `a sender has begun since the stream of session ${session} was fenced: the log that was read may lack what it has sent`);
@@ -438,7 +449,7 @@ export class Outbox {
       for (const r of t.batches.values()) {
         if (r.state !== "finished" || r.finishedAt >= before) continue;
         changes.push({ t: "batch", k: r.id, v: null });
-        for (const op of r.ops) {
+        for (const op of opsOf(r)) {
           if (t.ops.has(op.id)) changes.push({ t: "op", k: op.id, v: null });
           if (t.retries.has(op.id)) changes.push({ t: "retry", k: op.id, v: null });
         }
@@ -577,7 +588,7 @@ export class Outbox {
       const v: unknown = json === undefined ? "" : JSON.parse(json);
       return typeof v === "string" ? v : "";
     };
-    const ref = text("ref"), held = text("via");
+    const ref = text("ref"), held = first.method === "fork" ? text("via") : "";
     if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
     const proof = held === "" ? space.text : `${space.text} ${this.#savedRef(held).text}`;
     return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof, ...(this.tables.rotating.has(space.id) && { rotating: true }) };

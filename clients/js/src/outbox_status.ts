@@ -2,7 +2,7 @@
 
 import { lastErrorOf, stopOf } from "./lookup.js";
 import type { OutboxRow, OutboxStatus } from "./outbox_types.js";
-import { type OpState, stateOf, travels } from "./rows.js";
+import { countOf, type OpState, opsOf, stateOf, travels } from "./rows.js";
 import type { Tables } from "./store.js";
 
 /** Counts ops by state and lists the sessions that have unfinished ones. */
@@ -16,7 +16,7 @@ export function statusOf(t: Tables, sending: boolean): OutboxStatus {
   for (const session of t.unfinishedSessions()) {
     const all = t.unfinished(session);
     st.streams.push({
-      session, unfinished: all.reduce((n, r) => n + r.ops.length, 0), attempts: all.reduce((n, r) => Math.max(n, r.attempts), 0),
+      session, unfinished: all.reduce((n, r) => n + countOf(r), 0), attempts: all.reduce((n, r) => Math.max(n, r.attempts), 0),
       lastError: lastErrorOf(t, session), stopped: stopOf(t, session) !== undefined,
     });
   }
@@ -30,7 +30,7 @@ export function listOps(t: Tables, which: { session?: string; batch?: string; st
   for (const r of rows) {
     if ((which.session !== undefined && r.session !== which.session) || (which.batch !== undefined && r.id !== which.batch)) continue;
     let seq = r.first;
-    for (const [place, op] of r.ops.entries()) {
+    for (const [place, op] of opsOf(r).entries()) {
       const outcome = r.outcomes?.[place] ?? op.verdict;
       const state = outcome ? stateOf(op, outcome) : r.state === "in_flight" ? "in_flight" : "pending";
       const own = seq > 0 && travels(op) ? seq++ : 0;

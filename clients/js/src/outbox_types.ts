@@ -50,7 +50,7 @@ export interface OutboxOptions {
   keep?: number;
   /**
    * How many bytes of arguments of applied ops are kept during that time, the newest first: Client.reconcile sends them again
-   * if a restored server has lost them. They are also in memory. Default 32 MiB.
+   * if a restored server has lost them. Default 32 MiB.
    */
   keepBytes?: number;
   /** Called with what goes wrong in the background, as text for people without secrets. */

@@ -6,7 +6,7 @@
 import { type Arg, type Expect, type OpRef, type Outcome, resolvePath } from "./intent.js";
 import type { Standstill } from "./outbox_types.js";
 import type { Finder } from "./resolve.js";
-import { type BatchRow, cascade, dropped, isSlim, type OpRow, settle, travels, voidedOutcome } from "./rows.js";
+import { type BareOp, type BatchRow, cascade, dropped, isSlim, type OpRow, opsOf, settle, type StoredRow, travels, voidedOutcome } from "./rows.js";
 import { bytesOf, sha256 } from "./text.js";
 import { batchOf, derivedULID } from "./ulid.js";
 
@@ -113,7 +113,7 @@ function expects(op: OpRow): string {
 
 /** A batch that is to be committed again. */
 export interface Resending {
-  readonly old: BatchRow;
+  readonly old: StoredRow;
   readonly id: string;
   readonly ops: OpRow[];
 }
@@ -138,7 +138,7 @@ export class Planner {
   readonly #expecting: boolean;
   readonly #find: Finder; // ops of other sessions, and older ones
   readonly #next: (op: string) => string | undefined;
-  readonly #done: { row: BatchRow; positions: number[]; cursor: number }[] = []; // with ops that the session lacks
+  readonly #done: { row: StoredRow; positions: number[]; cursor: number }[] = []; // with ops that the session lacks
   readonly #as = new Map<string, string>(); // ops that are committed again, with their new ids
   readonly #held = new Set<string>(); // missing ops that are not sent again
 
@@ -150,11 +150,11 @@ export class Planner {
   }
 
   /** Examines a row that has its outcomes; resend plans what it finds. */
-  finished(row: BatchRow): void {
+  finished(row: StoredRow): void {
     if (this.#log.answered && !this.#log.answered.has(row.id)) return;
     const positions: number[] = [];
     let seq = row.first, cursor = 0;
-    for (const [i, op] of row.ops.entries()) {
+    for (const [i, op] of opsOf(row).entries()) {
       const own = row.first > 0 && travels(op) ? seq++ : 0, o = row.outcomes![i]!;
       if (o.status !== "applied" || unchanged(o) || !lacks(this.#log, o, own) || this.#next(o.op) !== undefined) continue;
       positions.push(i);
@@ -163,28 +163,29 @@ export class Planner {
     if (positions.length > 0) this.#done.push({ row, positions, cursor });
   }
 
-  /** Plans the missing ops that finished has found, in the order in which they applied. */
-  resend(): void {
+  /** Plans the missing ops that finished has found, in the order in which they applied. whole gives the rows that have arguments with them. */
+  resend(whole: (rows: StoredRow[]) => readonly BatchRow[]): void {
     this.#done.sort((a, b) => a.cursor - b.cursor);
-    for (const d of this.#done) this.#resendRow(d.row, d.positions);
+    const full = new Map(whole(this.#done.map((d) => d.row).filter((r) => !isSlim(r))).map((r) => [r.id, r]));
+    for (const d of this.#done) this.#resendRow(d.row, full.get(d.row.id)?.ops, d.positions);
   }
 
-  #resendRow(row: BatchRow, positions: number[]): void {
+  #resendRow(row: StoredRow, full: readonly OpRow[] | undefined, positions: number[]): void {
     const shown: Reconciled[] = [], ops: OpRow[] = [];
     let why = "";
     for (const i of positions) {
-      const old = row.ops[i]!, as = again(old.id);
-      let c = describe(row, old, "sent_again");
-      const op = isSlim(row) ? "" : this.#renew(old, as);
+      const old = full?.[i], { id } = opsOf(row)[i]!, as = again(id);
+      let c = describe(row, old ?? opsOf(row)[i]!, "sent_again");
+      const op = old === undefined ? "" : this.#renew(old, as);
       if (op === "") c = { ...c, fate: "lost", why: "its arguments were not kept" };
       else if (typeof op === "string") c = { ...c, fate: "held_back", why: op };
       if (c.fate === "sent_again") {
-        this.#as.set(old.id, as);
+        this.#as.set(id, as);
         ops.push(op as OpRow);
         c = { ...c, as };
       } else {
         why = c.why;
-        this.#held.add(old.id);
+        this.#held.add(id);
       }
       shown.push(c);
     }
@@ -289,7 +290,7 @@ export class Planner {
 }
 
 /** An op as a plan shows it. */
-function describe(row: BatchRow, op: OpRow, fate: Fate): Reconciled {
+function describe(row: StoredRow, op: OpRow | BareOp, fate: Fate): Reconciled {
   let key = "";
   for (const a of op.args) {
     if ((a.name !== "key" && a.name !== "message") || a.json === undefined) continue;

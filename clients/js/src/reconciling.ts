@@ -11,7 +11,7 @@ import { creates } from "./methods.js";
 import type { Outbox } from "./outbox.js";
 import type { Log, ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { Ref } from "./ref.js";
-import { isSlim, travelling } from "./rows.js";
+import { isSlim, opsOf, seqsOf } from "./rows.js";
 
 const logPage = 1000; // events per request
 const settleLimit = 10_000; // how long batches in flight are waited for
@@ -26,7 +26,7 @@ export async function reconcile(client: Client, id: string, options: ReconcileOp
   if (options.plan !== true) await box.mayLeave();
   for (let i = 1; ; i++) { // others may be sending
     const log = await logged(client, held, session, false, options);
-    const planned = box.planReconcile(session, log, expecting);
+    const planned = await box.planReconcile(session, log, expecting);
     if (options.plan === true || !planned.needed) return planned;
     try {
       // Batches on the way must not arrive after the log was read, so they are fenced first.
@@ -126,14 +126,15 @@ async function fence(client: Client, box: Outbox, log: Log, session: string, { s
 
 /** Opens the stream under an incarnation and compares the batch at its last seq. */
 async function openFenced(client: Client, box: Outbox, session: string, gone: boolean, incarnation: number): Promise<{ last: number; agrees: boolean }> {
-  const stream = await client.openStream(box.request(session, routeOf(box, session, gone), incarnation));
+  const stream = await client.openStream(box.request(session, await routeOf(box, session, gone), incarnation));
   try {
     const last = await stream.lastSeq();
     if (last === 0) return { last, agrees: true };
-    const row = [...box.tables.batches.values()].find((r) => r.session === session && r.first > 0 && r.first <= last && last < r.first + travelling(r.ops));
-    if (row === undefined || isSlim(row) || row.first + travelling(row.ops) !== last + 1) return { last, agrees: false }; // the log decides
+    const at = [...box.tables.batches.values()].find((r) => r.session === session && r.first > 0 && r.first <= last && last < r.first + seqsOf(r));
+    const row = at === undefined || isSlim(at) || at.first + seqsOf(at) !== last + 1 ? undefined : await box.whole(at.id);
+    if (row === undefined) return { last, agrees: false }; // the log decides
     const entry = {
-      num: row.num, id: row.id, session, via: row.via, atomic: row.atomic, first: row.first, n: travelling(row.ops), bytes: row.bytes,
+      num: row.num, id: row.id, session, via: row.via, atomic: row.atomic, first: row.first, n: seqsOf(row), bytes: row.bytes,
       ops: row.ops, hold: 0, route: noRoute, marked: true, attempts: 0, under: "", unsure: false,
     };
     const { err } = await stream.apply(wireOf(entry, 0));
@@ -145,8 +146,11 @@ async function openFenced(client: Client, box: Outbox, session: string, gone: bo
 }
 
 /** The route on which the session's stream is opened when nothing is to be sent. */
-function routeOf(box: Outbox, session: string, gone: boolean): Route {
+async function routeOf(box: Outbox, session: string, gone: boolean): Promise<Route> {
   const [first] = [...box.tables.batches.values()].filter((r) => r.session === session).sort((a, b) => a.num - b.num);
-  if (gone && first && creates(first.ops[0]!.method) && !isSlim(first)) return box.routeOf(session, first.via, first.ops);
+  if (gone && first && creates(opsOf(first)[0]!.method) && !isSlim(first)) {
+    const row = await box.whole(first.id);
+    if (row) return box.routeOf(session, row.via, row.ops);
+  }
   return box.routeOf(session, "", [{ id: "", method: "put", args: [] }]);
 }

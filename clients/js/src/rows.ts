@@ -2,6 +2,7 @@
 
 import type { CodeName, MooringError } from "./fault.js";
 import { type Arg, type Expect, type Intent, needs, type Outcome } from "./intent.js";
+import { ownID } from "./ulid.js";
 
 /** One op intent of a batch. */
 export interface OpRow extends Intent {
@@ -15,7 +16,11 @@ export interface OpRow extends Intent {
   /** It is sent as a void. */
   readonly void?: boolean;
   readonly dropAsked?: boolean;
+  readonly bare?: never;
 }
+
+/** An op as memory has it: of its arguments it has the references alone. */
+export type BareOp = Omit<OpRow, "bare"> & { readonly bare: true };
 
 /** A row's state. stateOf has an op's final state. */
 export type RowState = "pending" | "in_flight" | "finished";
@@ -23,8 +28,7 @@ export type RowState = "pending" | "in_flight" | "finished";
 /** An op's state, as people see it. */
 export type OpState = "pending" | "in_flight" | "acked" | "failed" | "skipped" | "void";
 
-/** A batch: the op intents that were committed together. */
-export interface BatchRow {
+interface Batch {
   readonly num: number; // in the order of the commits
   readonly id: string;
   readonly session: string;
@@ -32,7 +36,6 @@ export interface BatchRow {
   readonly atomic: boolean;
   readonly created: number;
   readonly bytes: number;
-  readonly ops: readonly OpRow[];
   readonly state: RowState;
   readonly first: number; // its first seq; 0 while it has none
   readonly attempts: number;
@@ -43,6 +46,52 @@ export interface BatchRow {
   readonly dropping: boolean;
   readonly kept?: boolean; // finished: it still has its arguments
 }
+
+/** A batch: the op intents that were committed together. */
+export interface BatchRow extends Batch {
+  readonly ops: readonly OpRow[];
+}
+
+/** What memory has of the ops of a batch that is in the storage. */
+export interface Packed {
+  at: number; // where the storage has them, in bytes from its beginning, and how many bytes; a journal that is written anew changes the first
+  readonly size: number;
+  readonly count: number;
+  readonly sent: number; // how many of them take a seq
+  readonly text: string; // the bare ops as JSON, without the ids that the batch's gives
+}
+
+/** A batch as the tables have it: once it is stored, its ops are packed. */
+export interface StoredRow extends Batch {
+  readonly ops: readonly OpRow[] | Packed;
+}
+
+export const isWhole = (r: StoredRow): r is BatchRow => Array.isArray(r.ops);
+
+/** The text of packed ops. */
+export const packText = (batch: string, ops: readonly OpRow[]): string => JSON.stringify(ops.map(({ id, args, ...rest }, i) => {
+  const refs = args.filter((a) => a.ref);
+  return { ...(id !== ownID(batch, i) && { id }), ...rest, ...(refs.length > 0 && { args: refs }) };
+}));
+
+let unpacked: { from: Packed; ops: readonly BareOp[] } | undefined; // the last that were: lookups come in runs
+
+/** A row's ops, of which the arguments may be missing. */
+export function opsOf(r: StoredRow): readonly (OpRow | BareOp)[] {
+  if (isWhole(r)) return r.ops;
+  const from = r.ops as Packed;
+  if (unpacked?.from !== from) {
+    const ops = JSON.parse(from.text) as (Omit<BareOp, "id" | "args"> & { id?: string; args?: BareOp["args"] })[];
+    unpacked = { from, ops: ops.map((op, i): BareOp => ({ ...op, bare: true, id: op.id ?? ownID(r.id, i)!, args: op.args ?? [] })) };
+  }
+  return unpacked.ops;
+}
+
+/** How many ops a row has. */
+export const countOf = (r: StoredRow): number => (isWhole(r) ? r.ops.length : (r.ops as Packed).count);
+
+/** How many ops of a row take a seq. */
+export const seqsOf = (r: StoredRow): number => (isWhole(r) ? travelling(r.ops) : (r.ops as Packed).sent);
 
 /** A session's stream. */
 export interface StreamRow {
@@ -95,20 +144,20 @@ export const raised = (box: BoxRow, step: number): Pick<BoxRow, "incarnation" | 
 export const noStream = (session: string): StreamRow => ({ session, lastSeq: 0, spaceRef: "", ownerRef: "", stopped: "none", reason: "" });
 
 /** Whether an op takes a seq: it had no outcome before it got one. */
-export const travels = (op: OpRow): boolean => op.verdict === undefined || op.void === true;
+export const travels = (op: OpRow | BareOp): boolean => op.verdict === undefined || op.void === true;
 
 /** How many ops take a seq. */
 export const travelling = (ops: readonly OpRow[]): number => ops.reduce((n, o) => n + (travels(o) ? 1 : 0), 0);
 
 /** The final state that an outcome stands for. */
-export function stateOf(op: OpRow, o: Outcome): OpState {
+export function stateOf(op: OpRow | BareOp, o: Outcome): OpState {
   if (o.status === "applied") return "acked";
   if (o.status === "voided" || (op.void === true && op.verdict === undefined) || (o.reason === "voided" && o.cause === op.id)) return "void";
   return o.status === "skipped" ? "skipped" : "failed";
 }
 
 /** Whether a row is finished and has no arguments any more. */
-export const isSlim = (r: BatchRow): boolean => r.outcomes !== null && r.kept !== true && r.ops.every((op, i) => stateOf(op, r.outcomes![i]!) === "acked");
+export const isSlim = (r: StoredRow): boolean => r.outcomes !== null && r.kept !== true && opsOf(r).every((op, i) => stateOf(op, r.outcomes![i]!) === "acked");
 
 /** Merges the answer for the ops that were sent with the local outcomes. */
 export function mergeOutcomes(ops: readonly OpRow[], answers: readonly Outcome[]): Outcome[] {

@@ -12,7 +12,7 @@ import { creates } from "./methods.js";
 import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
 import type { Outbox } from "./outbox.js";
 import { type Earlier, resolve } from "./resolve.js";
-import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, raised, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
+import { type BareOp, type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, opsOf, raised, rejectedOutcome, stateOf, type StoredRow, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
 
 const lookBytes = 256 << 10; // bound of what one look reads
@@ -75,27 +75,30 @@ export class Sender {
    */
   static async begin(box: Outbox, store: Store, link: Link, step: number, begun: (s: Sender) => void): Promise<Sender> {
     let sender!: Sender;
-    await store.update((t): Plan<undefined> => {
+    await store.update((t): Plan<BatchRow[]> => {
       const changes: Change[] = [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + step, by: t.box!.incarnation + step } }];
-      for (const session of t.unfinishedSessions()) {
-        for (const r of t.sequenced(session)) if (r.state === "in_flight") changes.push({ t: "batch", k: r.id, p: { state: "pending" } });
-      }
+      const rows = t.whole(t.unfinishedSessions().flatMap((s) => t.sequenced(s))).map((r): BatchRow => ({ ...r, state: "pending" }));
+      for (const { id, state } of rows) if (t.batches.get(id)!.state !== state) changes.push({ t: "batch", k: id, p: { state } });
       for (const [k, s] of t.streams) if (s.stopped !== "none") changes.push({ t: "stream", k, p: { stopped: "none", reason: "" } });
-      return { changes, value: undefined };
-    }, () => {
+      return { changes, value: rows };
+    }, (rows) => {
       sender = new Sender(box, store, link);
       begun(sender);
-      sender.#recover();
+      sender.#recover(rows);
     });
     return sender;
   }
 
-  #recover(): void {
+  #recover(all: readonly BatchRow[]): void {
     const t = this.#store.tables;
     this.#post((now) => {
-      for (const session of t.unfinishedSessions()) {
-        const rows = t.sequenced(session);
-        if (rows.length === 0) continue;
+      const sessions = new Map<string, BatchRow[]>();
+      for (const r of all) {
+        const rows = sessions.get(r.session);
+        if (rows) rows.push(r);
+        else sessions.set(r.session, [r]);
+      }
+      for (const [session, rows] of sessions) {
         const drops = new Map<number, MooringError | null>(rows.filter((r) => r.dropping).map((r) => [r.num, null]));
         const entries = rows.map((r) => this.#entry(r, holdOf(t, r)));
         this.#m.recovered(session, entries, makingOf(t.streams.get(session)), drops, now);
@@ -348,7 +351,7 @@ export class Sender {
     if (r.err || r.outcomes?.[0] === undefined || (r.outcomes[0].status !== "pruned" && r.outcomes[0].reason !== "pruned")) return r;
     const row = this.#store.tables.batches.get(e.id);
     if (!row) return r; // swept: nobody waits for it
-    if (row.outcomes) return { outcomes: row.outcomes.filter((_, i) => travels(row.ops[i]!)) };
+    if (row.outcomes) return { outcomes: row.outcomes.filter((_, i) => travels(opsOf(row)[i]!)) };
     return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: send what the session lacks in a new stream (Client.reconcile)`, e.first) };
   }
 
@@ -426,12 +429,14 @@ export class Sender {
     let all = t.waiting(session, Math.max(batches, headRows) + 1);
     if (no) {
       if (ld.stream.lastSeq > 0) return { changes, value: { ...ld, known: no.why } };
-      const back = t.sequenced(session).map((r): BatchRow => ({ ...r, first: 0, state: "pending", dropping: false, ops: dropped(r) }));
+      const back = t.whole(t.sequenced(session)).map((r): BatchRow => ({ ...r, first: 0, state: "pending", dropping: false, ops: dropped(r) }));
       for (const { id, first, state, dropping, ops } of back) changes.push({ t: "batch", k: id, p: { first, state, dropping, ops } });
       all = [...back, ...all].sort((a, b) => a.num - b.num);
     }
-    const most = Math.max(batches, headRows), some = all.slice(0, most);
-    ld.more = all.length > most;
+    const most = Math.max(batches, headRows);
+    let size = 0;
+    const some = t.whole(all.slice(0, most).filter((r, i) => (size += r.bytes) <= bytes || i === 0));
+    ld.more = all.length > some.length;
     let seq = t.nextSeq(session);
     for (let row of some) {
       const res = resolve(row.ops, row.atomic, session, (op) => given.get(op) ?? stored(op), false);
@@ -533,8 +538,9 @@ export class Sender {
     await this.#insist((t): Plan<Entry[]> => {
       const changes: Change[] = [], entries: Entry[] = [];
       if (this.#moved(t)) return { changes, value: entries };
+      const rows = new Map(t.whole(a.entries.flatMap((e) => t.batches.get(e.id) ?? [])).map((r) => [r.id, r]));
       for (const e of a.entries) {
-        const row = t.batches.get(e.id);
+        const row = rows.get(e.id);
         if (!row || row.state === "finished") continue;
         const why = a.drops.get(e.num) ?? null;
         const ops = row.ops.map((op): OpRow => {
@@ -554,17 +560,17 @@ export class Sender {
 const makingOf = (s: StreamRow | undefined): Route => (s && s.spaceRef !== "" ? { ...noRoute, ref: s.ownerRef, space: s.spaceRef } : noRoute);
 
 /** Removes the arguments of the oldest applied batches, to make room for another one's. */
-function freeArguments(t: Tables, row: BatchRow, most: number): Change[] {
+function freeArguments(t: Tables, row: StoredRow, most: number): Change[] {
   const changes: Change[] = [];
   let bytes = t.keptBytes + row.bytes;
   for (const id of t.kept) {
     if (bytes <= most) break;
     const old = t.batches.get(id)!;
     bytes -= old.bytes;
-    changes.push({ t: "batch", k: id, p: { ops: slimmed(old.ops), kept: false } });
+    changes.push({ t: "batch", k: id, p: { ops: slimmed(opsOf(old)), kept: false } });
   }
   return changes;
 }
 
 /** Ops without their arguments. */
-const slimmed = (ops: readonly OpRow[]): OpRow[] => ops.map((o) => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) }));
+const slimmed = (ops: readonly (OpRow | BareOp)[]): OpRow[] => ops.map((o) => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) }));

@@ -4,10 +4,13 @@
 // All writes go through update. Its function sees current tables and plans changes without
 // waiting, and the promise resolves when they are durable. Updates requested during a write go into
 // the next one together. If a write fails, memory is rolled back.
+//
+// Once a batch is stored, memory has no arguments of its ops (Packed, in rows.ts). A function that needs them asks for the
+// whole rows; those that are not there are read, and the function is called again.
 
 import { fault, MooringError } from "./fault.js";
 import { batchOf } from "./ulid.js";
-import { type BatchRow, type BoxRow, type RefRow, type StreamRow, travelling } from "./rows.js";
+import { type BatchRow, type BoxRow, countOf, isWhole, type OpRow, opsOf, type Packed, packText, type RefRow, seqsOf, type StoredRow, type StreamRow, travelling } from "./rows.js";
 
 interface RowTypes {
   box: BoxRow;
@@ -29,10 +32,19 @@ export interface Plan<T> {
   value: T;
 }
 
+/** Thrown by Tables.whole: the storage has to be read first. */
+class Absent extends Error {
+  constructor(readonly rows: readonly StoredRow[]) {
+    super("the arguments of some ops are in the storage alone");
+  }
+}
+
+const groupMost = 1000; // updates that are written together
+
 /** The rows. Only a Store changes them. */
 export class Tables {
   box: BoxRow | undefined;
-  readonly batches = new Map<string, BatchRow>();
+  readonly batches = new Map<string, StoredRow>();
   readonly streams = new Map<string, StreamRow>();
   readonly refs = new Map<string, RefRow>();
   /** The ids of refs that are about to replace others, by the others' ids. */
@@ -49,21 +61,25 @@ export class Tables {
   /** Counts changes of refs. */
   refsVersion = 0;
   readonly #given = new Map<string, number>();
+  /** Ops that were read for the function of an update that is running. */
+  read: ReadonlyMap<unknown, readonly OpRow[]> = new Map();
+  #texts = new Map<string, string>(); // those that many rows have: each is in memory once
 
   get(t: TableName, k: string): unknown {
     return t === "box" ? this.box : this.#map(t).get(k);
   }
 
+  readonly #maps = { batch: this.batches, stream: this.streams, ref: this.refs, retry: this.retries, op: this.ops };
+
   #map(t: Exclude<TableName, "box">): Map<string, unknown> {
-    const maps = { batch: this.batches, stream: this.streams, ref: this.refs, retry: this.retries, op: this.ops };
-    return maps[t] as Map<string, unknown>;
+    return this.#maps[t] as Map<string, unknown>;
   }
 
   /** Applies a change and returns its undo; undos are called in reverse order. */
   apply(c: Change): () => void {
     const before = this.get(c.t, c.k);
     const after = "p" in c ? { ...(before as object), ...(c.p as object) } : c.v;
-    const session = c.t === "stream" ? c.k : c.t === "batch" ? ((before ?? after) as BatchRow | null)?.session : undefined;
+    const session = c.t === "stream" ? c.k : c.t === "batch" ? ((before ?? after) as StoredRow | null)?.session : undefined;
     const given = session === undefined ? 0 : (this.#given.get(session) ?? 0);
     this.#set(c.t, c.k, after ?? undefined);
     return () => {
@@ -77,7 +93,7 @@ export class Tables {
       this.box = row as BoxRow | undefined;
       return;
     }
-    if (t === "batch") this.#index(this.batches.get(k), row as BatchRow | undefined);
+    if (t === "batch") this.#index(this.batches.get(k), row as StoredRow | undefined);
     if (t === "ref") {
       this.refsVersion++;
       const old = this.refs.get(k), ref = row as RefRow | undefined;
@@ -85,15 +101,15 @@ export class Tables {
       if (ref?.role === "rotating") this.rotating.set(ref.label, k);
     }
     if (t === "stream" && this.streams.get(k)?.life !== (row as StreamRow | undefined)?.life) { // its seqs begin again
-      this.#given.set(k, this.sequenced(k).reduce((n, r) => Math.max(n, r.first + travelling(r.ops) - 1), 0));
+      this.#given.set(k, this.sequenced(k).reduce((n, r) => Math.max(n, r.first + seqsOf(r) - 1), 0));
     }
     if (row === undefined) this.#map(t).delete(k);
     else this.#map(t).set(k, row);
   }
 
-  #index(old: BatchRow | undefined, row: BatchRow | undefined): void {
+  #index(old: StoredRow | undefined, row: StoredRow | undefined): void {
     if (old && old.state !== "finished") {
-      this.unfinishedOps -= old.ops.length;
+      this.unfinishedOps -= countOf(old);
       this.unfinishedBytes -= old.bytes;
     }
     if (old?.kept) {
@@ -107,7 +123,7 @@ export class Tables {
     const stays = old && row && row.state !== "finished" && this.#queueOf(old) === this.#queueOf(row);
     if (old && !stays) this.#queueOf(old)?.remove(old);
     if (row && row.state !== "finished") {
-      this.unfinishedOps += row.ops.length;
+      this.unfinishedOps += countOf(row);
       this.unfinishedBytes += row.bytes;
       this.#queueOf(row, true)!.put(row);
     }
@@ -115,8 +131,31 @@ export class Tables {
     if (old && old.first > 0 && row?.first === 0) { // its seqs were taken back, and those of all batches after it
       this.#given.set(row.session, Math.min(this.#given.get(row.session) ?? 0, old.first - 1));
     } else if (row && row.first > 0) {
-      this.#given.set(row.session, Math.max(this.#given.get(row.session) ?? 0, row.first + travelling(row.ops) - 1));
+      this.#given.set(row.session, Math.max(this.#given.get(row.session) ?? 0, row.first + seqsOf(row) - 1));
     }
+  }
+
+  /** Forgets the arguments of ops that are in the storage, if a row still has those ops. */
+  pack(id: string, ops: readonly OpRow[], at = 0, size = 0): void {
+    const row = this.batches.get(id);
+    if (row?.ops !== ops) return;
+    const packed: Packed = { at, size, count: ops.length, sent: travelling(ops), text: this.#once(packText(id, ops)) };
+    this.#set("batch", id, { ...row, id, session: this.#once(row.session), via: this.#once(row.via), ops: packed });
+  }
+
+  #once(text: string): string {
+    const there = this.#texts.get(text);
+    if (there !== undefined) return there;
+    if (this.#texts.size === 1000) this.#texts.clear();
+    this.#texts.set(text, text);
+    return text;
+  }
+
+  /** Rows with all of their ops. Only the function of an update may ask: it is called again if they have to be read. */
+  whole(rows: readonly StoredRow[]): BatchRow[] {
+    const absent = rows.filter((r) => !isWhole(r) && !this.read.has(r.ops));
+    if (absent.length > 0) throw new Absent(absent);
+    return rows.map((r) => (isWhole(r) ? r : { ...r, ops: this.read.get(r.ops)! }));
   }
 
   /** The next seq of a session's stream. */
@@ -124,7 +163,7 @@ export class Tables {
     return Math.max(this.#given.get(session) ?? 0, this.streams.get(session)?.lastSeq ?? 0) + 1;
   }
 
-  #queueOf(row: BatchRow, make = false): Queue | undefined {
+  #queueOf(row: StoredRow, make = false): Queue | undefined {
     const queues = row.first > 0 ? this.#sequenced : this.#waiting;
     let q = queues.get(row.session);
     if (!q && make) queues.set(row.session, (q = new Queue()));
@@ -132,12 +171,12 @@ export class Tables {
   }
 
   /** The session's first batches without a seq, in the order of their commits. */
-  waiting(session: string, limit: number): BatchRow[] {
+  waiting(session: string, limit: number): StoredRow[] {
     return this.#waiting.get(session)?.first(limit) ?? [];
   }
 
   /** The session's unanswered batches with seqs, in their order. */
-  sequenced(session: string): BatchRow[] {
+  sequenced(session: string): StoredRow[] {
     return (this.#sequenced.get(session)?.first(Infinity) ?? []).sort((a, b) => a.first - b.first);
   }
 
@@ -157,24 +196,24 @@ export class Tables {
   }
 
   /** The session's unfinished batches, in order. */
-  unfinished(session: string): BatchRow[] {
+  unfinished(session: string): StoredRow[] {
     return [...this.sequenced(session), ...this.waiting(session, Infinity)];
   }
 
   /** The batch that has an op, and the op's position in it. */
-  findOp(op: string): { row: BatchRow; place: number } | undefined {
+  findOp(op: string): { row: StoredRow; place: number } | undefined {
     for (const id of [batchOf(op), this.ops.get(op)]) {
       const row = id === undefined ? undefined : this.batches.get(id);
-      const place = row?.ops.findIndex((o) => o.id === op) ?? -1;
+      const place = row ? opsOf(row).findIndex((o) => o.id === op) : -1;
       if (row && place >= 0) return { row, place };
     }
     return undefined;
   }
 
-  /** All rows, as the changes that create them. */
-  all(): Change[] {
+  /** The rows that are no batches, as the changes that create them. */
+  others(): Change[] {
     const out: Change[] = this.box ? [{ t: "box", k: "box", v: this.box }] : [];
-    for (const t of ["batch", "stream", "ref", "retry", "op"] as const) {
+    for (const t of ["stream", "ref", "retry", "op"] as const) {
       for (const [k, v] of this.#map(t)) out.push({ t, k, v } as Change);
     }
     return out;
@@ -183,7 +222,7 @@ export class Tables {
 
 /** Some batches of a session, by num, mostly added in that order. */
 class Queue {
-  #rows = new Map<string, BatchRow>();
+  #rows = new Map<string, StoredRow>();
   #last = -1;
   #sorted = true;
 
@@ -191,22 +230,22 @@ class Queue {
     return this.#rows.size;
   }
 
-  put(row: BatchRow): void {
+  put(row: StoredRow): void {
     if (row.num < this.#last && !this.#rows.has(row.id)) this.#sorted = false;
     this.#last = Math.max(this.#last, row.num);
     this.#rows.set(row.id, row);
   }
 
-  remove(row: BatchRow): void {
+  remove(row: StoredRow): void {
     this.#rows.delete(row.id);
   }
 
-  first(limit: number): BatchRow[] {
+  first(limit: number): StoredRow[] {
     if (!this.#sorted) {
       this.#rows = new Map([...this.#rows.values()].sort((a, b) => a.num - b.num).map((r) => [r.id, r]));
       this.#sorted = true;
     }
-    const out: BatchRow[] = [];
+    const out: StoredRow[] = [];
     for (const r of this.#rows.values()) {
       if (out.length >= limit) break;
       out.push(r);
@@ -221,7 +260,25 @@ interface Job {
   resolve: (value: unknown) => void;
   reject: (err: unknown) => void;
   value?: unknown;
+  read: Map<unknown, readonly OpRow[]>; // what was read for run
 }
+
+/** Ops that were read, with those of the row. */
+export interface ReadOps {
+  readonly from: StoredRow["ops"];
+  readonly ops: readonly OpRow[];
+}
+
+/** What was read for a row. internal if it is not what was written. */
+export function checked(row: StoredRow, ops: unknown): ReadOps {
+  if (!Array.isArray(ops) || packText(row.id, ops as OpRow[]) !== (row.ops as Packed).text) {
+    throw fault("internal", `the outbox's storage does not have the ops of batch ${row.id} any more as they were written`);
+  }
+  return { from: row.ops, ops: ops as OpRow[] };
+}
+
+/** The ops that a change sets. */
+export const opsIn = (c: Change): readonly OpRow[] | undefined => (c.t !== "batch" ? undefined : "p" in c ? c.p.ops : c.v?.ops);
 
 /** Tables over a storage. */
 export abstract class Store {
@@ -233,28 +290,46 @@ export abstract class Store {
   #broken: MooringError | undefined;
 
   /**
-   * Writes the changes that run plans; run must not wait, and may be called again if durability is unknown. done is called
-   * once they are durable, in the order of the updates and before anything else runs on the tables.
+   * Writes the changes that run plans; run must not wait, and may be called again: with whole rows that it has asked for.
+   * done is called once they are durable, in the order of the writes and before anything else runs on the tables.
    */
   update<T>(run: (t: Tables) => Plan<T>, done?: (value: T) => void): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      this.#jobs.push({ run, done: done as Job["done"], resolve: resolve as Job["resolve"], reject });
+      this.#jobs.push({ run, done: done as Job["done"], resolve: resolve as Job["resolve"], reject, read: new Map() });
       this.#running ??= Promise.resolve().then(() => this.#work());
     });
   }
 
+  /** What look returns, once its whole rows are read. */
+  look<T>(look: (t: Tables) => T): Promise<T> {
+    return this.update((t) => ({ changes: [], value: look(t) }));
+  }
+
   async #work(): Promise<void> {
-    while (this.#jobs.length > 0) await this.#group(this.#jobs.splice(0));
+    while (this.#jobs.length > 0) {
+      const again: Job[] = [];
+      for (const [job, rows] of await this.#group(this.#jobs.splice(0, groupMost))) {
+        try {
+          const present = rows.filter((r) => this.tables.batches.get(r.id)?.ops === r.ops); // the write may have replaced some
+          for (const r of await this.read(present)) job.read.set(r.from, r.ops);
+          again.push(job);
+        } catch (err) {
+          job.reject(storageError("read the outbox", err));
+        }
+      }
+      this.#jobs.unshift(...again);
+    }
     this.#running = undefined;
   }
 
-  async #group(group: Job[]): Promise<void> {
-    let undo: (() => void)[] = [], planned: Job[] = [];
+  /** Runs and writes updates together; returns those that were left out, with the rows that they need. */
+  async #group(group: Job[]): Promise<Map<Job, readonly StoredRow[]>> {
+    const undo: (() => void)[] = [], planned: Job[] = [];
+    const absent = new Map<Job, readonly StoredRow[]>();
     const run = (): Change[] => {
       const all: Change[] = [];
-      undo = [];
-      planned = [];
       for (const job of group) {
+        this.tables.read = job.read;
         try {
           const plan = job.run(this.tables);
           for (const c of plan.changes) undo.push(this.tables.apply(c));
@@ -262,9 +337,11 @@ export abstract class Store {
           job.value = plan.value;
           planned.push(job);
         } catch (err) {
-          job.reject(err);
+          if (err instanceof Absent) absent.set(job, err.rows);
+          else job.reject(err);
         }
       }
+      this.tables.read = new Map();
       return all;
     };
     try {
@@ -273,10 +350,11 @@ export abstract class Store {
     } catch (err) {
       for (const u of undo.reverse()) u();
       for (const job of group) job.reject(err); // rejecting twice has no effect
-      return;
+      return new Map();
     }
     for (const job of planned) job.done?.(job.value);
     for (const job of planned) job.resolve(job.value);
+    return absent;
   }
 
   /** Waits until no write is running. */
@@ -292,8 +370,11 @@ export abstract class Store {
   /** Updates the tables with other tabs' writes. */
   async refresh(): Promise<void> {}
 
-  /** Calls run once, with current tables, and makes its changes durable, all or nothing. */
+  /** Calls run once, with current tables, makes its changes durable, all or nothing, and then packs their ops. */
   protected abstract write(run: () => Change[]): Promise<void>;
+
+  /** The ops of packed rows, each with the row's own; it may leave out rows that are not in the tables any more. */
+  protected abstract read(rows: readonly StoredRow[]): Promise<ReadOps[]>;
 
   /** Waits for the right to send, which has one holder at a time; the returned promise is fulfilled when it is lost. */
   abstract lead(signal: AbortSignal): Promise<void>;

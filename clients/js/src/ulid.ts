@@ -7,9 +7,9 @@ const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const values = new Map([...letters].map((c, i) => [c, BigInt(i)]));
 
 function write(id: bigint): string {
-  let out = "";
-  for (let i = 125n; i >= 0n; i -= 5n) out += letters[Number((id >> i) & 31n)]!;
-  return out;
+  const out: string[] = [];
+  for (let i = 125n; i >= 0n; i -= 5n) out.push(letters[Number((id >> i) & 31n)]!);
+  return out.join("");
 }
 
 /** Parses a ULID in its canonical form; undefined for anything else. */
@@ -29,7 +29,7 @@ function random(bytes: number): bigint {
 }
 
 /** Whether a text is a ULID in its canonical form. */
-export const isULID = (text: unknown): text is string => typeof text === "string" && read(text) !== undefined;
+export const isULID = (text: unknown): text is string => typeof text === "string" && /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(text);
 
 let lastPlain = 0n;
 let lastBatch = 0n;
@@ -53,16 +53,21 @@ export function newBatchID(now = Date.now()): string {
 }
 
 /** The id of the op at a position (from 0) of a batch with an id from newBatchID; a fresh ULID for other batch ids. */
-export function opID(batch: string, place: number): string {
-  const id = read(batch);
-  if (id === undefined || id & 0xffffn || place < 0 || place + 1 >= 1 << 16) return newULID();
-  return write(id + BigInt(place + 1));
+export const opID = (batch: string, place: number): string => ownID(batch, place) ?? newULID();
+
+const lowBit = 22; // the letter with the highest one of an id's last 16 bits, as its lowest
+
+/** The same; undefined for other batch ids. */
+export function ownID(batch: string, place: number): string | undefined {
+  const n = place + 1;
+  if (batchOf(batch) !== batch || n < 1 || n >= 1 << 16) return undefined;
+  const high = letters.indexOf(batch[lowBit]!) | (n >> 15);
+  return batch.slice(0, lowBit) + letters[high]! + letters[(n >> 10) & 31]! + letters[(n >> 5) & 31]! + letters[n & 31]!;
 }
 
 /** The batch id of an op whose id opID made; undefined if it is not a ULID. */
 export function batchOf(op: string): string | undefined {
-  const id = read(op);
-  return id === undefined ? undefined : write((id >> opRoom) << opRoom);
+  return isULID(op) ? `${op.slice(0, lowBit)}${letters[letters.indexOf(op[lowBit]!) & 30]!}000` : undefined;
 }
 
 /** A ULID with the time of another one and the given bytes instead of random ones; with the time 0 if the other is not a ULID. */

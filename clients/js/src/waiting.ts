@@ -5,7 +5,7 @@ import type { Outcome } from "./intent.js";
 import { finderOf, lastErrorOf, stopOf } from "./lookup.js";
 import { type Settings, Standstill } from "./outbox_types.js";
 import { resolve } from "./resolve.js";
-import { travelling } from "./rows.js";
+import { type OpRow, opsOf, travelling } from "./rows.js";
 import type { Tables } from "./store.js";
 
 const unsaid = 2000; // how long a wait lasts before its reason is reported
@@ -85,7 +85,8 @@ export class Waits {
     if (seen.has(session)) return seen.get(session);
     seen.set(session, undefined); // a cycle back to here does not count
     if (!head || t.isSending(session)) return undefined;
-    const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
+    // What an op refers to decides, not its other arguments.
+    const res = resolve(opsOf(head) as readonly OpRow[], head.atomic, session, finderOf(t), false);
     if (travelling(res.ops) === 0) return undefined; // all its ops have outcomes: it needs no server
     let still: Standstill | undefined;
     for (const batch of res.blockedOn) if (!(still = this.standstill(t.batches.get(batch)!.session, seen))) return undefined;

@@ -83,6 +83,7 @@ async function reader(t: TestContext, ref: Ref): Promise<Session> {
 
 interface Agent {
   write(ref: string, owner: string, from: number, to: number): Promise<string[]>;
+  fill(owner: string, ops: number, bytes: number): Promise<void>;
   said(): string[];
   drain(): Promise<void>;
   rotating(): number;
@@ -125,6 +126,26 @@ test("a page is reloaded in the middle of sending, and the link cut", { timeout:
   assert.equal(await p.evaluate((own) => agent.text(own), own.text), want);
   const seen = await p.evaluate(([own, until]) => agent.follow(own, until), [own.text, log.at(-1)!.cursor] as const);
   assert.deepEqual(seen, Array.from({ length: log.at(-1)!.cursor }, (_, i) => i + 1));
+});
+
+test("100,000 ops that are not sent take at most 60 MB of a tab's memory", { timeout: 300_000 }, async (t) => {
+  const server = await serve(t), own = owner(server.ref), context = await tabs(t);
+  await server.kill();
+  const p = await tab(context), tools = await context.newCDPSession(p);
+  p.setDefaultTimeout(200_000);
+  const used = async (): Promise<number> => {
+    await tools.send("HeapProfiler.collectGarbage");
+    const m = (await tools.send("Runtime.getHeapUsage")) as { usedSize: number; embedderHeapUsedSize?: number; backingStorageSize?: number };
+    return (m.usedSize + (m.embedderHeapUsedSize ?? 0) + (m.backingStorageSize ?? 0)) / 1e6;
+  };
+  const before = await used();
+  await p.evaluate((own) => agent.fill(own, 100_000, 1000), own.text);
+  const committed = (await used()) - before;
+  await load(p);
+  assert.equal((await p.evaluate(() => agent.status())).pending, 100_000);
+  const reopened = (await used()) - before;
+  t.diagnostic(JSON.stringify({ committed, reopened }));
+  assert.ok(committed <= 60 && reopened <= 60, `${committed}, ${reopened}`);
 });
 
 test("what is committed without a server outlives the page, and is sent when there is one", { timeout: 40_000 }, async (t) => {

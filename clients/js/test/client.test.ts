@@ -11,6 +11,7 @@ import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { JournalStore } from "../src/journal.js";
 import { streamSecret } from "../src/ref.js";
+import { opsOf } from "../src/rows.js";
 import { toBase64url } from "../src/text.js";
 
 const refused = (codeName: CodeName) => (err: unknown): boolean => {
@@ -449,7 +450,7 @@ for (const earlier of [false, true]) {
 
     // Late is after the server has told how far the stream is, and before the void comes.
     kept = proxy.kept();
-    proxy.keeps = (bytes) => !earlier && isBatch(bytes) && c.outbox.tables.batches.get(ticket.batch)!.ops[0]!.void === true;
+    proxy.keeps = (bytes) => !earlier && isBatch(bytes) && opsOf(c.outbox.tables.batches.get(ticket.batch)!)[0]!.void === true;
     proxy.refusing = false;
     c.hurry();
     if (!earlier) {

@@ -182,15 +182,6 @@ for (const order of ["", "time"] as const) {
     assert.deepEqual((await branch.session.describe()).session!.origin, { session: session.id, cursor: to, message: ids[0] });
     assert.equal((await session.describe()).session!.origin, undefined);
 
-    const child = space.create({ parent: session, part: `message/${ids[0]}` });
-    (await (await child.batch.commit()).wait()).check();
-    const children: unknown[] = [], under: unknown[] = [];
-    for await (const c of session.children()) children.push([c.id, c.key, c.created > 0]);
-    for await (const s of space.list({ parent: session.id })) under.push(s.id);
-    assert.deepEqual([children, under], [[[child.session.id, `message/${ids[0]}`, true]], [child.session.id]]);
-    assert.deepEqual((await child.session.describe()).session!.parent, { session: session.id, key: `message/${ids[0]}` });
-    assert.equal((await session.describe()).session!.parent, undefined);
-
     const gone = session.batch();
     gone.delete();
     (await (await gone.commit()).wait()).check();

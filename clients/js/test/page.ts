@@ -35,6 +35,15 @@ function batchID(place: number): string {
     }
     return ids;
   },
+  /** Commits so many ops in batches of one, of so many bytes. */
+  async fill(owner: string, ops: number, bytes: number): Promise<void> {
+    const session = await client.session(owner), text = "x".repeat(bytes);
+    for (let n = 0; n < ops; ) {
+      const some: Promise<unknown>[] = [];
+      for (let i = 0; i < 1000; i++) some.push(session.put(`message/${n++}`, { text }));
+      await Promise.all(some);
+    }
+  },
   said: () => said,
   drain: () => client.drain(),
   rotating: () => client.outbox.rotations().length,

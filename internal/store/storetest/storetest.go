@@ -120,7 +120,6 @@ var sharedTests = []test{
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},
 	{"ListSessions", testListSessions},
-	{"Children", testChildren},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
 	{"ListTitles", testListTitles},
