@@ -50,7 +50,7 @@ interface Gateway {
   # resume (the hash beside a cursor), hints (Batch.hints), lifetime (Attenuation.lifetime),
   # understands (that field, where one reads), and the features in use, which ops may need: keys
   # (keys of one's own kinds with any JSON value, patch, add and expect), search (which reads), fork
-  # (its argument message). A feature comes into use
+  # (its argument message), children (create's argument parent). A feature comes into use
   # when every replica knows it: clients keep ops that need one until hello names it.
   # history is an id of what the database's commits belong to. It is another one since the
   # database was restored from a copy; empty if the server does not know it yet.
@@ -86,13 +86,14 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # From then on the object is what restoring that ref would give. Creating
   # nothing by itself, it may be called again after any crash.
 
-  list @1 (after :Text, limit :UInt32, order :Text, search :Text, deleted :Bool)
+  list @1 (after :Text, limit :UInt32, order :Text, search :Text, deleted :Bool, parent :Text)
       -> (sessions :List(SessionInfo), more :Bool, next :Text);
   # A page of the sessions. order is oldest (the default), newest, changed (last
   # changed first) or title (without regard to case, then by id; those without one
   # last); search is a part of the title or of an id, its own or that of
   # the session that it was forked from; deleted says that
-  # those are listed too. The next page is after next, in the same order and with
+  # those are listed too; parent, with the order oldest, is the id of a session whose children
+  # alone are listed. The next page is after next, in the same order and with
   # the same search: where more is set there is one, though this one may be empty,
   # since only so many sessions are looked at for a page.
 
@@ -200,6 +201,13 @@ struct SessionInfo {
   head @9 :Data;        # hash of the event at cursor: the end of the log's chain
   order @10 :Text;      # what ord goes by: "" the log (cursor, and which of the event's values), "time" when it was created, Unix ms
   origin @11 :Origin;   # what it was forked from; null if it was not, or for a ref that does not show the whole session
+  parent @12 :Parent;   # the session whose child it is; null as origin
+}
+
+struct Parent {
+  # What a session was created under, as the run of a sub-agent.
+  session @0 :Text;
+  key @1 :Text;         # of the parent's message or part that started it; empty if none is named
 }
 
 struct Origin {
@@ -315,6 +323,12 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # page is after it; a page may be empty and have one, since only so much is compared for a page.
   # indexing says that the session's index is not up to date yet, as where a large session is
   # searched first: there may be others, and the next search goes on with it. It takes read.
+
+  children @15 (after :Text, limit :UInt32) -> (sessions :List(SessionInfo), more :Bool, next :Text);
+  # A page of the living sessions that were created with this one as their parent, by id: of each its
+  # id, parent and time of creation, and nothing else. Where more is set the next page is after
+  # next; this one may be empty. A ref that shows some keys alone shows those which these
+  # have started, one with a first cursor none. It takes read.
 }
 
 struct Found {

@@ -89,7 +89,7 @@ func callList(ctx context.Context, space *rpc.Ref, after string, o ListOptions, 
 		p := wire.Space_list_Params(s)
 		p.SetLimit(limit)
 		p.SetDeleted(o.Deleted)
-		return errors.Join(p.SetAfter(after), p.SetOrder(string(cmp.Or(o.Order, OldestFirst))), p.SetSearch(o.Search))
+		return errors.Join(p.SetAfter(after), p.SetOrder(string(cmp.Or(o.Order, OldestFirst))), p.SetSearch(o.Search), p.SetParent(o.Parent))
 	})
 }
 

@@ -285,6 +285,8 @@ type SessionInfo struct {
 	// Origin is what the session was forked from; zero if it was not, and for a ref that does not
 	// show all of the session.
 	Origin Origin
+	// Parent is the session whose child it is; zero as Origin is.
+	Parent Parent
 
 	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
 	// that does not show the whole log, and in lists.
@@ -296,6 +298,21 @@ type Origin struct {
 	Session string
 	Cursor  uint64 // of that session, as of which it was copied
 	Message string // id of the last message, in the session's order, that was copied; "" for all
+}
+
+// Parent is the session under which a child was created.
+type Parent struct {
+	Session string
+	Key     string // of the message or part of the parent that started the child; "" if none is named
+}
+
+func decodeSessions(list wire.SessionInfo_List, err error) (infos []SessionInfo, _ error) {
+	for i := 0; err == nil && i < list.Len(); i++ {
+		var info SessionInfo
+		info, err = decodeSessionInfo(list.At(i))
+		infos = append(infos, info)
+	}
+	return infos, err
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
@@ -315,6 +332,13 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 			return info, err
 		}
 		info.Origin = Origin{Session: t.get(origin.Session()), Cursor: origin.Cursor(), Message: t.get(origin.Message_())}
+	}
+	if w.HasParent() {
+		parent, err := w.Parent()
+		if err != nil {
+			return info, err
+		}
+		info.Parent = Parent{Session: t.get(parent.Session()), Key: t.get(parent.Key())}
 	}
 	copy(info.Head[:], head)
 	return info, t.err

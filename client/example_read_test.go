@@ -370,6 +370,47 @@ func ExampleSpace_Fork() {
 	// message/msg_1 {"role":"user"}
 }
 
+// The run of a sub-agent is a session of its own, under the part that started it.
+func ExampleSession_Children() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	main, create := space.Create(client.CreateOptions{})
+	create.Put("part/msg_1/prt_task", map[string]string{"type": "tool", "tool": "task"})
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	run, batch := space.Create(client.CreateOptions{Parent: main, Part: "part/msg_1/prt_task"})
+	batch.Put("message/msg_1", map[string]string{"role": "user"})
+	if _, err := batch.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for child, err := range main.Children(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(child.ID == run.ID(), child.Parent.Key)
+	}
+	for child, err := range space.List(ctx, client.ListOptions{Parent: main.ID()}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(child.ID == run.ID(), child.Parent.Session == main.ID())
+	}
+	// Output:
+	// true part/msg_1/prt_task
+	// true true
+}
+
 // A deleted session takes no more ops.
 func ExampleBatch_Delete() {
 	ctx := context.Background()

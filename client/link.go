@@ -44,7 +44,14 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 	for _, ref := range req.LiveRefs {
 		// A ref of another server cannot be restored here; the server will report it missing.
 		if ref.Address() == through.Address() {
-			held = append(held, p.restoreAndWait(ctx, ref, req.Redemptions[ref.ID]))
+			live, err := p.restoreAndWait(ctx, ref, req.Redemptions[ref.ID])
+			if err != nil {
+				for _, ref := range held {
+					ref.Release()
+				}
+				return nil, err
+			}
+			held = append(held, live)
 		}
 	}
 	s := newStream(c.ctx, p, callOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held)

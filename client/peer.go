@@ -57,6 +57,7 @@ type restoredRef struct {
 	cap      *rpc.Ref
 	answer   *rpc.Promise  // of the call that cap comes from; for a sealed ref nil until its proof is sent
 	resolved chan struct{} // closed when the answer has arrived
+	err      error         // of the answer; set before resolved is closed
 }
 
 func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
@@ -212,8 +213,10 @@ func liveKey(ref capability.Ref) string {
 }
 
 // restoreAndWait is restore, but waits for the answer. A ref that proves an authority for a batch
-// must be resolved when the batch arrives, because the batch's outcome is recorded.
-func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+// must be resolved when the batch arrives, because the batch's outcome is recorded. The error is NotYetKnown
+// for a ref that is still to be minted, as that of a session whose creation is on its way: other failures
+// are for the server to report, by the batch.
+func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) (*rpc.Ref, error) {
 	live := p.restore(ctx, ref, redemption)
 	key := liveKey(ref)
 	p.mu.Lock()
@@ -222,13 +225,19 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 		r = p.previous[key]
 	}
 	p.mu.Unlock()
-	if r != nil {
-		select {
-		case <-r.resolved:
-		case <-ctx.Done():
-		}
+	if r == nil { // it has failed already, or the connection has
+		live.Release()
+		return nil, fault.Unavailable.With("ref %s could not be restored: it is tried again", ref.ID)
 	}
-	return live
+	select {
+	case <-r.resolved:
+		if err := faultOf(r.err); fault.CodeOf(err) == fault.NotYetKnown {
+			live.Release()
+			return nil, err
+		}
+	case <-ctx.Done():
+	}
+	return live, nil
 }
 
 // createSession returns the object of a session that is about to be created under a space's ref,
@@ -296,6 +305,7 @@ func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
 // resolve wakes those waiting for r, and drops a capability that failed, so that the next use
 // asks for it again.
 func (p *peer) resolve(key string, r *restoredRef, err error) {
+	r.err = err
 	close(r.resolved)
 	if err == nil {
 		return

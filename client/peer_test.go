@@ -53,7 +53,11 @@ func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 			answer.Release()
 			live.Release()
 		}
-		p.restoreAndWait(t.Context(), testAddress().New(testSession), "").Release()
+		live, err := p.restoreAndWait(t.Context(), testAddress().New(testSession), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		live.Release()
 	}
 	until.True(t, "what is not used is let go of", func() bool { return server.Stats().Exports <= 2*maxLive+1 })
 	p.release()

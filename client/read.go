@@ -113,6 +113,7 @@ type ListOptions struct {
 	Order   ListOrder
 	Search  string // a part of the title, or of an id, its own or that of the session that it was forked from, case-insensitive
 	Deleted bool   // include deleted sessions
+	Parent  string // only the children of the session with this id, OldestFirst; "": all
 }
 
 // List yields the space's sessions, page by page: the server sorts and searches them. In
@@ -121,7 +122,7 @@ type ListOptions struct {
 // iteration ends after an error.
 func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
-		if q := (session.ListQuery{Search: o.Search}); q.Check() != nil {
+		if q := (session.ListQuery{Search: o.Search, Parent: o.Parent}); q.Check() != nil {
 			yield(SessionInfo{}, q.Check())
 			return
 		}
@@ -133,17 +134,9 @@ func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo,
 				return callList(ctx, live, after, o, listPage)
 			}, func(results capnp.Struct) error {
 				r := wire.Space_list_Results(results)
-				list, err := r.Sessions()
-				if err != nil {
+				var err error
+				if page, err = decodeSessions(r.Sessions()); err != nil {
 					return err
-				}
-				page = page[:0]
-				for i := range list.Len() {
-					info, err := decodeSessionInfo(list.At(i))
-					if err != nil {
-						return err
-					}
-					page = append(page, info)
 				}
 				more = r.More()
 				next, err = r.Next()
@@ -154,7 +147,8 @@ func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo,
 				return
 			}
 			for _, info := range page {
-				if !yield(info, nil) {
+				// A server of the version before lists all sessions, and knows no children.
+				if (o.Parent == "" || info.Parent.Session == o.Parent) && !yield(info, nil) {
 					return
 				}
 				after = info.ID

@@ -138,6 +138,12 @@ type CreateOptions struct {
 	// it: the outbox keeps the batch until it does (Unsupported). The op is rejected (NotFound) if the
 	// source has no such message, or the ref it is read by does not show it.
 	Message string
+	// Parent is the session whose child the new one is, as the run of a sub-agent; nil is none. It is in the
+	// same space, and is passed along under its ref, which must allow to append to it. A fork has none. A
+	// server of the version before does not know it: the outbox keeps the batch until it does (Unsupported).
+	Parent *Session
+	// Part is the key of the parent's message or part that starts the child; "" if none is named.
+	Part string
 }
 
 // NewOwner returns an id for a new session and its owner's ref. Nothing is created.
@@ -150,7 +156,15 @@ func (sp *Space) NewOwner() capability.Ref {
 // ref is Session.Ref; Commit saves it in the outbox.
 func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
-	b.Do(session.MethodCreate, s.createArgs(o)...)
+	args := s.createArgs(o)
+	if o.Parent != nil {
+		b.batch.ForkViaSecret = o.Parent.saved.Secret
+		args = append(args, Arg{"parent", o.Parent.id}, Arg{"via", o.Parent.saved.ID})
+	}
+	if o.Part != "" {
+		args = append(args, Arg{"part", o.Part})
+	}
+	b.Do(session.MethodCreate, args...)
 	return s, b
 }
 

@@ -36,8 +36,8 @@ type Batch struct {
 	// session's own (RefFor). A batch that begins with create or fork names the space's ref
 	// here; if empty, the only space ref.
 	Via string
-	// ViaSecret is the caller's secret for Via, and ForkViaSecret that for the ref that a fork
-	// names (via). If the stored secret differs, Commit refuses the batch with UnknownRef, so
+	// ViaSecret is the caller's secret for Via, and ForkViaSecret that for the ref that a fork,
+	// or a create with a parent, names (via). If the stored secret differs, Commit refuses the batch with UnknownRef, so
 	// that a caller that knows only a ref's id cannot send through it. The zero Secret is not
 	// compared.
 	ViaSecret, ForkViaSecret capability.Secret

@@ -5,40 +5,66 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
+	var children bool
+	cmd := &cobra.Command{
 		Use:   "export REF",
 		Short: "Print the folded session as an opencode export",
 		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
 			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
 			"session (imported or shared), and the values of kinds of your own by key, in a member state,\n" +
 			"which session import reads back. Every value is printed byte for byte as it was put. The export\n" +
-			"is always one JSON document of many lines; --json changes only errors.\n\n" + refHelp,
+			"is always one JSON document of many lines; --json changes only errors. --children adds, in a\n" +
+			"member children, the exports of the session's children of which the home folder has a ref,\n" +
+			"with theirs, which session import makes again.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
 		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.export)
+			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				s, err := h.session(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				return h.export(ctx, c, s, children)
+			})
 		},
 	}
+	cmd.Flags().BoolVar(&children, "children", false, "with the session's children, and theirs")
+	return cmd
 }
 
-func (h *homeFlags) export(ctx context.Context, s *client.Session) error {
-	info, err := s.Describe(ctx)
+func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, children bool) error {
+	doc, err := h.exportOf(ctx, c, s, children)
 	if err != nil {
 		return err
+	}
+	out := bufio.NewWriter(h.env.out)
+	if _, err := doc.WriteTo(out); err != nil {
+		return fmt.Errorf("write the export: %w", err)
+	}
+	return out.Flush()
+}
+
+// exportOf returns the export of a session, with its children if children is set.
+func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, children bool) (*opencode.Export, error) {
+	info, err := s.Describe(ctx)
+	if err != nil {
+		return nil, err
 	}
 	state, err := s.Snapshot(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	name := info.Session.External
 	if name == "" {
@@ -52,9 +78,26 @@ func (h *homeFlags) export(ctx context.Context, s *client.Session) error {
 	if doc.Orphans > 0 {
 		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(doc.Orphans, "part"))
 	}
-	out := bufio.NewWriter(h.env.out)
-	if _, err := doc.WriteTo(out); err != nil {
-		return fmt.Errorf("write the export: %w", err)
+	if !children {
+		return doc, nil
 	}
-	return out.Flush()
+	for info, err := range s.Children(ctx) {
+		var child *client.Session
+		if err == nil {
+			child, err = c.SessionByID(ctx, info.ID)
+		}
+		if errors.Is(err, fault.NotFound) {
+			fmt.Fprintf(h.env.err, "left out the child %s: the home folder has no ref of it\n", info.ID)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		below, err := h.exportOf(ctx, c, child, true)
+		if err != nil {
+			return nil, fmt.Errorf("child %s: %w", info.ID, err)
+		}
+		doc.AddChild(info.Parent.Key, below)
+	}
+	return doc, nil
 }

@@ -18,8 +18,8 @@ import (
 
 // forkFlags are where the copy ends, and what the new session is.
 type forkFlags struct {
-	at, owner, file string
-	options         client.CreateOptions
+	newSessionFlags
+	at string
 }
 
 func sessionForkCmd(h *homeFlags) *cobra.Command {
@@ -45,12 +45,8 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	ownerFlag(cmd, &f.owner)
-	flags := cmd.Flags()
-	flags.StringVar(&f.at, "at", "", "a cursor, or message/ID (default: the present state)")
-	flags.StringVar(&f.options.External, "external", "", "the id another system knows the new session by")
-	flags.StringVar(&f.options.Label, "label", "", "a name for people, of the new session's ref")
-	flags.StringVar(&f.file, "to", "", "write the new session's ref to this new file (mode 0600), too")
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.at, "at", "", "a cursor, or message/ID (default: the present state)")
 	return cmd
 }
 
@@ -83,23 +79,38 @@ func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at u
 	if err != nil {
 		return err
 	}
-	if of, to := source.Ref().Address(), space.Ref().Address(); of != to {
-		return fault.Usage.With("the session is on %s and the owner's space on %s: name a space of the session's server with --owner", of, to)
-	}
-	file, err := newRefFile(f.file, false)
-	if err != nil {
+	if err := sameServer(source, space); err != nil {
 		return err
 	}
 	s, b := space.Fork(source, at, f.options)
-	queued, refused, err := h.commitRef(ctx, c, b, s.Ref(), file, "fork", "the session can be used here meanwhile")
+	return h.commitNew(ctx, c, s, b, f.file, "fork", map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID()})
+}
+
+// sameServer refuses a session, if not nil, that is not on the server of a space.
+func sameServer(s *client.Session, space *client.Space) error {
+	if s == nil || s.Ref().Address() == space.Ref().Address() {
+		return nil
+	}
+	return fault.Usage.With("the session is on %s and the owner's space on %s: name a space of the session's server with --owner", s.Ref().Address(), space.Ref().Address())
+}
+
+// commitNew commits the batch that makes a session, and prints its id, or shown as JSON. file, if not "", is
+// where its ref is written too.
+func (h *homeFlags) commitNew(ctx context.Context, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
+	to, err := newRefFile(file, false)
+	if err != nil {
+		return err
+	}
+	queued, refused, err := h.commitRef(ctx, c, b, s.Ref(), to, what, "the session can be used here meanwhile")
 	if refused != nil { // a ref that will never work is not kept
 		return errors.Join(refused, c.Outbox().DropRef(context.WithoutCancel(ctx), s.Ref().ID, false))
 	}
 	if err != nil {
 		return err
 	}
-	if f.file != "" {
-		fmt.Fprintf(h.env.err, "the ref is in %s\n", f.file)
+	if file != "" {
+		fmt.Fprintf(h.env.err, "the ref is in %s\n", file)
 	}
-	return h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID(), "queued": queued}, "%s\n", s.ID())
+	shown["queued"] = queued
+	return h.env.print(shown, "%s\n", s.ID())
 }

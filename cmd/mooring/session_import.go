@@ -29,7 +29,9 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"line; each sync request becomes one batch), and print the session's id. Its ref is stored in\n" +
 			"the home folder. Everything is durable in the outbox before anything is sent; without a\n" +
 			"server it stays there. Run again on the same file, it continues or changes nothing; on a\n" +
-			"file that has grown, it imports the rest.",
+			"file that has grown, it imports the rest. A session with a parent (opencode's parentID) becomes\n" +
+			"a child of that one if the home folder has imported it; the children of an export --children\n" +
+			"are imported with it, a line each.",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,6 +83,8 @@ type importRun struct {
 	h          *homeFlags
 	c          *client.Client
 	rec        *opencode.Recording
+	parent     *client.Session // whose child the session is, if the file says so
+	part       string          // key of what starts it; "" if none is named
 	session    *client.Session
 	journal    *journal
 	tickets    []client.Ticket // of the whole file, in order, its session's creation first
@@ -90,18 +94,40 @@ type importRun struct {
 }
 
 func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
-	im := &importRun{h: h, c: c, rec: rec}
-	if err := im.begin(ctx, owner); err != nil {
-		return err
-	}
-	if err := im.commit(ctx); err != nil {
-		return fmt.Errorf("%w; %s", err, im.durableSummary())
-	}
-	answered, err := im.awaitAnswers(ctx)
+	runs, err := (&importRun{h: h, c: c, rec: rec}).commitAll(ctx, owner)
 	if err != nil {
 		return err
 	}
-	return im.printResult(ctx, answered)
+	for _, im := range runs {
+		answered, err := im.awaitAnswers(ctx)
+		if err == nil {
+			err = im.printResult(ctx, answered)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commitAll makes the file durable, and its children's; it returns their imports, a session's before those of
+// its children.
+func (im *importRun) commitAll(ctx context.Context, owner string) (runs []*importRun, err error) {
+	if err := im.begin(ctx, owner); err != nil {
+		return nil, err
+	}
+	if err := im.commit(ctx); err != nil {
+		return nil, fmt.Errorf("%w; %s", err, im.durableSummary())
+	}
+	runs = append(runs, im)
+	for _, child := range im.rec.Children {
+		below, err := (&importRun{h: im.h, c: im.c, rec: child.Recording, parent: im.session, part: child.Part}).commitAll(ctx, owner)
+		if err != nil {
+			return nil, fmt.Errorf("child %s: %w", sanitizeLine(child.External), err)
+		}
+		runs = append(runs, below...)
+	}
+	return runs, nil
 }
 
 // begin finds the session into which the file was imported before, or creates it.
@@ -147,7 +173,11 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 	if err := im.c.Outbox().PutRef(ctx, ref, meta); err != nil {
 		return fmt.Errorf("keep the session's ref: %w", err)
 	}
-	_, b := space.Create(client.CreateOptions{External: im.rec.External, ByTime: true, Owner: ref, BatchID: im.journal.batchID(created)})
+	o := client.CreateOptions{External: im.rec.External, ByTime: true, Owner: ref, BatchID: im.journal.batchID(created), Part: im.part}
+	if o.Parent, err = im.knownParent(ctx, space); err != nil {
+		return err
+	}
+	_, b := space.Create(o)
 	if err := im.commitBatch(ctx, b, created); err != nil {
 		return err
 	}
@@ -181,6 +211,20 @@ func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref
 		space, err = im.h.owner(ctx, im.c, owner, capability.Create)
 	}
 	return ref, space, err
+}
+
+// knownParent returns the session whose child the new one is: the one that the file is of, or that the home
+// folder owns under opencode's id of the parent; nil if there is none.
+func (im *importRun) knownParent(ctx context.Context, space *client.Space) (*client.Session, error) {
+	if im.parent != nil || im.rec.Parent == "" {
+		return im.parent, nil
+	}
+	saved, err := im.c.Outbox().RefFor(ctx, im.rec.Parent, capability.Append)
+	if err == nil && saved.Role == outbox.SessionOwner && saved.Dead == fault.None && saved.Address() == space.Ref().Address() {
+		return im.c.Session(ctx, saved.Ref)
+	}
+	fmt.Fprintf(im.h.env.err, "its parent %s is not one of this home folder's sessions: imported without one\n", sanitizeLine(im.rec.Parent))
+	return nil, nil
 }
 
 // unfinishedOf counts the ops of a session that are not answered.

@@ -20,11 +20,11 @@ import (
 
 // sessionLookCmds returns the commands that look at sessions and change nothing.
 func sessionLookCmds(h *homeFlags) []*cobra.Command {
-	return []*cobra.Command{sessionListCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h), sessionSearchCmd(h)}
+	return []*cobra.Command{sessionListCmd(h), sessionChildrenCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h), sessionSearchCmd(h)}
 }
 
 func sessionListCmd(h *homeFlags) *cobra.Command {
-	var owner, order string
+	var owner, order, parent string
 	var limit int
 	var o client.ListOptions
 	cmd := &cobra.Command{
@@ -41,10 +41,23 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 			if limit < 0 {
 				return fault.Usage.With("--limit is how many sessions to list; 0 is all")
 			}
+			if parent != "" && !cmd.Flags().Changed("order") {
+				o.Order = client.OldestFirst
+			}
+			if parent != "" && o.Order != client.OldestFirst {
+				return fault.Usage.With("the children of a session are listed oldest first: leave out --order")
+			}
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				sp, err := h.owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
+				}
+				if o.Parent = parent; parent != "" && !capability.IsSession(parent) {
+					s, err := h.session(ctx, c, parent)
+					if err != nil {
+						return err
+					}
+					o.Parent = s.ID()
 				}
 				return h.list(ctx, sp, o, limit)
 			})
@@ -54,6 +67,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, ignoring case; a session's id finds those forked from it, too")
 	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (sessions without one last)")
 	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "include deleted sessions")
+	cmd.Flags().StringVar(&parent, "parent", "", "only the children of this session: its id, or a REF of it; oldest first")
 	cmd.Flags().IntVar(&limit, "limit", 0, "maximum number; 0 is all")
 	return cmd
 }
@@ -164,6 +178,23 @@ type shownInfo struct {
 	Order    string `json:"order,omitempty"` // "time", or none: by the log
 
 	Origin *shownOrigin `json:"origin,omitempty"`
+	Parent *shownParent `json:"parent,omitempty"`
+}
+
+// shownParent is the session whose child a session is.
+type shownParent struct {
+	Session string `json:"session"`
+	Key     string `json:"key,omitempty"`
+}
+
+func (p *shownParent) text() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Key != "":
+		return p.Session + ", started by " + p.Key
+	}
+	return p.Session
 }
 
 // shownOrigin is what a session was forked from.
@@ -191,6 +222,9 @@ func showInfo(i client.SessionInfo) shownInfo {
 	}
 	if i.Origin.Session != "" {
 		shown.Origin = new(shownOrigin(i.Origin))
+	}
+	if i.Parent.Session != "" {
+		shown.Parent = new(shownParent(i.Parent))
 	}
 	return shown
 }

@@ -125,6 +125,7 @@ func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
 	add("external", clipLine(s.External))
 	add("title", clipLine(s.Title))
 	add("forked from", clipLine(s.Origin.text()))
+	add("child of", clipLine(s.Parent.text()))
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
 	add("created", formatTime(info.Created))

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -238,11 +237,7 @@ func acknowledge(q *request, live *objects.Capability) *fault.Error {
 func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 	var with []*objects.Capability
 	for _, text := range s.with {
-		ref, refused := parseRef(strings.TrimSpace(text))
-		if refused != nil {
-			return refused
-		}
-		live, refused := q.restore(q.Context(), ref)
+		live, refused := q.restoreText(text)
 		if refused != nil {
 			return refused
 		}

@@ -62,6 +62,7 @@ func (d failing) requests() map[string]func() *reply {
 		"auditSpace":      bySpace("GET", "/audit", nil),
 		"describeSession": ask("GET", at, m.owner.Text(), nil),
 		"statSession":     ask("GET", at+"/stat", m.owner.Text(), nil),
+		"listChildren":    ask("GET", at+"/children", m.owner.Text(), nil),
 		"state":           ask("GET", at+"/state?values=true", m.owner.Text(), nil),
 		"search":          ask("GET", at+"/search?q=n", m.owner.Text(), nil),
 		"events":          ask("GET", at+"/events?limit=3", m.owner.Text(), nil),

@@ -151,6 +151,15 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Cap
 	return nil, f
 }
 
+// restoreText is restore for the text of a ref in a body.
+func (q *request) restoreText(text string) (*objects.Capability, *fault.Error) {
+	ref, refused := parseRef(strings.TrimSpace(text))
+	if refused != nil {
+		return nil, refused
+	}
+	return q.restore(q.Context(), ref)
+}
+
 // bearer parses the ref of the Authorization header. Errors never contain any of it.
 func bearer(h http.Header) (capability.Ref, *fault.Error) {
 	values := h.Values("Authorization")

@@ -23,6 +23,8 @@ var sessionRoutes = routeTable{
 	Path + "sessions/{id}/stat":   {http.MethodGet: ofSession(plain(statSession))},
 	Path + "sessions/{id}/state":  {http.MethodGet: serveState},
 	Path + "sessions/{id}/search": {http.MethodGet: serveSearch},
+
+	Path + "sessions/{id}/children": {http.MethodGet: ofSession(listChildren)},
 }
 
 // sessionJSON describes a session.
@@ -39,6 +41,7 @@ type sessionJSON struct {
 	Order    string `json:"order,omitempty"`
 
 	Origin *originJSON `json:"origin,omitempty"`
+	Parent *parentJSON `json:"parent,omitempty"`
 }
 
 // originJSON says what a session was forked from.
@@ -48,11 +51,20 @@ type originJSON struct {
 	Message string `json:"message,omitempty"`
 }
 
+// parentJSON says whose child a session is.
+type parentJSON struct {
+	Session string `json:"session"`
+	Key     string `json:"key,omitempty"`
+}
+
 func newSessionJSON(row *session.Row, title string) sessionJSON {
 	shown := sessionJSON{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
 		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted, Order: row.Order.String()}
 	if row.Origin.Session != "" {
 		shown.Origin = new(originJSON(row.Origin))
+	}
+	if of := row.Parent; of.Session != "" {
+		shown.Parent = &parentJSON{of.Session, of.Key}
 	}
 	return shown
 }
@@ -113,11 +125,11 @@ func statSession(q *request, live *objects.Capability) *fault.Error {
 
 // listSessions serves GET /spaces/{id}/sessions.
 func listSessions(q *request) *fault.Error {
-	params, refused := q.query("after", "limit", "order", "search", "deleted")
+	params, refused := q.query("after", "limit", "order", "search", "deleted", "parent")
 	if refused != nil {
 		return refused
 	}
-	list := session.ListQuery{After: params["after"], Search: params["search"], Deleted: params["deleted"] == "true"}
+	list := session.ListQuery{After: params["after"], Search: params["search"], Deleted: params["deleted"] == "true", Parent: params["parent"]}
 	if d := params["deleted"]; d != "" && d != "true" && d != "false" {
 		return fault.BadArgument.With("deleted is true or false")
 	}
@@ -142,12 +154,44 @@ func listSessions(q *request) *fault.Error {
 	for i, one := range page.Sessions {
 		shown[i] = newSessionJSON(&one.Row, one.Title)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
-		Sessions []sessionJSON `json:"sessions"`
-		More     bool          `json:"more"`
-		Next     string        `json:"next,omitempty"`
-	}{shown, page.Next != "", page.Next}))
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(pageJSON[sessionJSON]{shown, page.Next != "", page.Next}))
 	return nil
+}
+
+// listChildren serves GET /sessions/{id}/children.
+func listChildren(q *request, live *objects.Capability) *fault.Error {
+	params, refused := q.query("after", "limit")
+	if refused != nil {
+		return refused
+	}
+	limit, refused := parseLimit(params["limit"])
+	if refused != nil {
+		return refused
+	}
+	page, err := live.Children(q.Context(), params["after"], limit)
+	if err != nil {
+		return q.toFault(err)
+	}
+	shown := make([]childJSON, len(page.Sessions))
+	for i, one := range page.Sessions {
+		shown[i] = childJSON{one.ID, one.Parent.Key, one.Created}
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(pageJSON[childJSON]{shown, page.Next != "", page.Next}))
+	return nil
+}
+
+// childJSON is a child of a session, and the key of what started it.
+type childJSON struct {
+	ID      string `json:"id"`
+	Key     string `json:"key,omitempty"`
+	Created int64  `json:"created"`
+}
+
+// pageJSON is a page of sessions.
+type pageJSON[S any] struct {
+	Sessions []S    `json:"sessions"`
+	More     bool   `json:"more"`
+	Next     string `json:"next,omitempty"`
 }
 
 // creation is a parsed request to create a session.
@@ -156,6 +200,7 @@ type creation struct {
 	hash                   []byte // of the ref's secret
 	external, label, actor string
 	order                  string
+	parent, part           string     // the text of a ref of the parent, and the key of what starts the child; "": none
 	batch                  *sentBatch // the create op's, with these as its arguments
 }
 
@@ -169,6 +214,7 @@ func createSession(q *request, live *objects.Capability) *fault.Error {
 	var c creation
 	refused = parseObject(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
 		text("external", &c.external), text("label", &c.label), text("actor", &c.actor), text("order", &c.order),
+		text("parent", &c.parent), text("part", &c.part),
 		member{name: "batch", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 			c.batch = &sentBatch{}
 			return parseBatch(at, v, c.batch)
@@ -182,7 +228,7 @@ func createSession(q *request, live *objects.Capability) *fault.Error {
 			return fault.Malformed.With("session, ref and hash go together: the client makes all of them, or none")
 		}
 		return q.create(live, &c)
-	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "":
+	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "" || c.parent != "" || c.part != "":
 		return fault.Malformed.With("besides batch there may be session and ref only: the batch's create op has the rest")
 	}
 	stream, err := live.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
@@ -204,13 +250,22 @@ func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
 	if refused := capability.CheckClientMade(c.ref); refused != nil {
 		return refused
 	}
+	var with []*objects.Capability
+	var parent, via string
+	if c.parent != "" {
+		held, refused := q.restoreText(c.parent)
+		if refused != nil {
+			return refused
+		}
+		with, parent, via = append(with, held), held.Target(), held.Ref()
+	}
 	args := []ledger.Arg{stringArg("ref", c.ref), stringArg("hash", base64.RawURLEncoding.EncodeToString(c.hash))}
-	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}, {"order", c.order}} {
+	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}, {"order", c.order}, {"parent", parent}, {"via", via}, {"part", c.part}} {
 		if a.text != "" {
 			args = append(args, stringArg(a.name, a.text))
 		}
 	}
-	if err := live.Create(q.Context(), c.session, c.ref, args...); err != nil {
+	if err := live.Create(q.Context(), c.session, c.ref, with, args...); err != nil {
 		return q.toFault(err)
 	}
 	q.answerMinted(newMintedJSON(c.ref, made))

@@ -67,6 +67,21 @@ func TestTheStory(t *testing.T) {
 			t.Errorf("%v, want %s", stat, want)
 		}
 
+		// A child of it, without an outbox, and in one's first batch.
+		child := r.must(201, "POST", space, r.owner.Text(), obj{"parent": owner, "part": "message/m"})
+		one := r.must(200, "GET", at+"/children?limit=1", owner, nil)["sessions"].([]any)[0].(obj)
+		if one["id"] != child["session"] || one["key"] != "message/m" {
+			t.Errorf("the children: %v", one)
+		}
+		of := r.must(200, "GET", "/sessions/"+child["session"].(string), child["text"].(string), nil)["session"].(obj)["parent"].(obj)
+		under := r.must(200, "GET", space+"?parent="+id, r.owner.Text(), nil)["sessions"].([]any)
+		if of["session"] != id || of["key"] != "message/m" || len(under) != 1 || under[0].(obj)["id"] != child["session"] {
+			t.Errorf("its parent is %v, in the space there are %v", of, under)
+		}
+		if got := r.ask("POST", space, r.owner.Text(), obj{"part": "message/m"}); got.status != 400 || got.code() != "bad_argument" {
+			t.Errorf("a part of no parent: %d %s", got.status, got.text)
+		}
+
 		// Read: whole, by pages, and as it was.
 		shot := r.ask("GET", at+"/snapshot", owner, nil)
 		if want := `{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {
@@ -130,7 +145,7 @@ func TestTheStory(t *testing.T) {
 		if of := r.must(200, "GET", "/spaces/"+r.owner.Target(), r.owner.Text(), nil)["grant"].(obj); of["ref"] != r.owner.ID || len(of["rights"].([]any)) != 4 {
 			t.Errorf("the space's ref allows %v", of)
 		}
-		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs) {
+		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs)+1 { // the child's
 			t.Errorf("the space's refs are %v", all)
 		}
 

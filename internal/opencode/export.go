@@ -1,6 +1,6 @@
 // The opencode export of a folded session: info, then the messages with their parts, in the
-// session's order, and, if there are any, the values of own kinds by key, in a member that opencode
-// does not know. Values are byte for byte as they were put; only the object around them is formatted.
+// session's order, and, if there are any, the values of own kinds by key and the session's children, in
+// members that opencode does not know. Values are byte for byte as they were put; only the object around them is formatted.
 
 package opencode
 
@@ -25,7 +25,20 @@ type Export struct {
 	info     []byte
 	messages []exportMessage
 	state    []Put
+	children []exportChild
 	Orphans  int // parts without their message
+}
+
+// exportChild is a child of the session, and the key of what started it.
+type exportChild struct {
+	part string
+	doc  *Export
+}
+
+// AddChild adds the export of a child, with the key of the message or part that started it, "" if none is
+// named.
+func (d *Export) AddChild(part string, child *Export) {
+	d.children = append(d.children, exportChild{part, child})
 }
 
 // NewExport returns an export of a session's state, whose entries are in the session's order.
@@ -83,16 +96,24 @@ func NewExport(entries []Put, name string) *Export {
 // WriteTo writes the document and a line feed.
 func (d *Export) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
-	b.WriteString("{\n  \"info\": ")
+	b.WriteString("{\n  ")
+	d.write(&b)
+	b.WriteByte('\n')
+	return b.WriteTo(w)
+}
+
+// write writes the document from behind its first brace on.
+func (d *Export) write(b *bytes.Buffer) {
+	b.WriteString("\"info\": ")
 	b.Write(d.info)
 	b.WriteString(",\n  \"messages\": [")
 	for i, m := range d.messages {
-		separate(&b, i, "\n    ")
+		separate(b, i, "\n    ")
 		b.WriteString("{\n      \"info\": ")
 		b.Write(m.info)
 		b.WriteString(",\n      \"parts\": [")
 		for j, p := range m.parts {
-			separate(&b, j, "\n        ")
+			separate(b, j, "\n        ")
 			b.Write(p.Payload)
 		}
 		if len(m.parts) > 0 {
@@ -108,15 +129,27 @@ func (d *Export) WriteTo(w io.Writer) (int64, error) {
 		if i == 0 {
 			b.WriteString(",\n  \"state\": {")
 		}
-		separate(&b, i, "\n    ")
+		separate(b, i, "\n    ")
 		b.WriteString(`"` + p.Key + `": `) // a key has no character that JSON escapes
 		b.Write(p.Payload)
 	}
 	if len(d.state) > 0 {
 		b.WriteString("\n  }")
 	}
-	b.WriteString("\n}\n")
-	return b.WriteTo(w)
+	for i, c := range d.children {
+		if i == 0 {
+			b.WriteString(",\n  \"children\": [")
+		}
+		separate(b, i, "\n{")
+		if c.part != "" {
+			b.WriteString(`"part": "` + c.part + `", `)
+		}
+		c.doc.write(b)
+	}
+	if len(d.children) > 0 {
+		b.WriteString("]")
+	}
+	b.WriteString("\n}")
 }
 
 func separate(b *bytes.Buffer, i int, layout string) {

@@ -18,6 +18,7 @@ import (
 type Reader struct {
 	Session string   // opencode's id of the session; "" until an item names it. Items of another session are refused
 	Created int64    // Unix ms, from the first session's info that has it; else 0
+	Parent  string   // opencode's id of the session's parent, from its info; "" if it has none
 	Puts    []Put    // in the order of the items
 	Skipped []string // unknown types of items, one element per item
 
@@ -72,6 +73,9 @@ func (r *Reader) Item(kind string, data []byte) error {
 		created, _ := ledger.Member(time, "created")
 		if ms, err := strconv.ParseInt(string(created), 10, 64); err == nil && r.Created == 0 {
 			r.Created = ms
+		}
+		if parent, ok := text(data, "parentID"); ok && parent != "" {
+			r.Parent = parent
 		}
 		return r.put("session", data)
 	case "message":

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -27,10 +28,18 @@ import (
 type Recording struct {
 	External string // opencode's id of the session
 	Created  int64  // Unix ms, from the session's own info; 0 if it has none
+	Parent   string // opencode's id of the session's parent; "" if it has none
 	Batches  []Batch
+	Children []Child  // of an export
 	Notices  []string // values skipped or repeated, for people
 
 	reader Reader
+}
+
+// Child is a child of an export's session.
+type Child struct {
+	Part string // key of the message or part that started it; "" if none is named
+	*Recording
 }
 
 // Batch is one sync request, or one message of an export. Its chain is a digest of it and of all
@@ -58,18 +67,23 @@ func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
 func readRecording(r io.Reader, limits Limits, file, line int) (*Recording, error) {
 	rec := &Recording{}
 	lines := &lineReader{r: bufio.NewReaderSize(&bounded{r: r, left: file, most: file}, 64<<10), most: line}
-	if err := rec.read(lines); err != nil {
+	if err := rec.read(lines, limits); err != nil {
 		return nil, err
 	}
+	return rec, rec.finish(limits)
+}
+
+// finish completes a recording that was read.
+func (rec *Recording) finish(limits Limits) error {
 	if rec.reader.Session == "" {
-		return nil, malformed("no session is named in the file: it has neither a session's info nor a share request")
+		return malformed("no session is named in the file: it has neither a session's info nor a share request")
 	}
-	rec.External, rec.Created = rec.reader.Session, rec.reader.Created
+	rec.External, rec.Created, rec.Parent = rec.reader.Session, rec.reader.Created, rec.reader.Parent
 	if err := rec.split(limits); err != nil {
-		return nil, err
+		return err
 	}
 	rec.chain()
-	return rec, nil
+	return nil
 }
 
 // bounded is a reader that fails beyond its bound.
@@ -139,7 +153,7 @@ func (l *lineReader) first() (line []byte, err error) {
 }
 
 // read parses the lines as a recording, an export or a flat array.
-func (rec *Recording) read(lines *lineReader) error {
+func (rec *Recording) read(lines *lineReader, limits Limits) error {
 	first, err := lines.first()
 	if err == nil && isRequest(first) {
 		return rec.readRequests(lines, first)
@@ -155,7 +169,7 @@ func (rec *Recording) read(lines *lineReader) error {
 	kind, err := sniff(data)
 	switch kind {
 	case "export":
-		err = rec.readExport(data)
+		err = rec.readExport(data, limits)
 		rec.noteRepeated()
 	case "items":
 		err = rec.readItems(data)
@@ -277,7 +291,7 @@ func (rec *Recording) readItems(data []byte) error {
 // readExport parses an export: the session's info is one batch, then every message with its
 // parts, then the values of own kinds. White space between values is dropped, but not within those of
 // own kinds; numbers and strings stay as written.
-func (rec *Recording) readExport(data []byte) error {
+func (rec *Recording) readExport(data []byte, limits Limits) error {
 	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return fault.Malformed.With("%s: %s", whereIn(data, err), jsonerr.Text(err))
@@ -295,7 +309,38 @@ func (rec *Recording) readExport(data []byte) error {
 			return err
 		}
 	}
-	return rec.readState(doc)
+	if err := rec.readState(doc); err != nil {
+		return err
+	}
+	return rec.readChildren(doc, limits)
+}
+
+// readChildren parses the children of an export: exports, each with the key of what started it.
+func (rec *Recording) readChildren(doc []byte, limits Limits) error {
+	if _, found := ledger.Member(doc, "children"); !found {
+		return nil
+	}
+	children, err := list(doc, "children")
+	if err != nil {
+		return malformed("children that cannot be read: %s", jsonerr.Text(err))
+	}
+	for _, one := range children {
+		child := Child{Recording: &Recording{}}
+		child.Part, _ = text(one, "part")
+		if k, err := session.ParseKey(child.Part); child.Part != "" && (err != nil || k.Kind != session.KeyMessage && k.Kind != session.KeyPart) {
+			return malformed("a child whose part is not the key of a message or part: %q", fault.Clip(child.Part))
+		}
+		if err := child.readExport(one, limits); err != nil {
+			return err
+		}
+		child.noteRepeated()
+		if err := child.finish(limits); err != nil {
+			return err
+		}
+		rec.Children = append(rec.Children, child)
+		rec.Notices = append(rec.Notices, child.Notices...)
+	}
+	return nil
 }
 
 // readState parses an export's values of own kinds.

@@ -25,8 +25,35 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
+	parent, err := o.childOf(a)
+	if err != nil {
+		return nil, err
+	}
 	o.createSession(a, MethodCreate, owner, encode(o.payload(owner)))
+	a.s.row.Parent = parent // its row is journaled by createSession
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
+}
+
+// childOf returns the parent of the new session, which the submission must hold under a ref that may append
+// to it. Its row is locked, so a revoke in the parent comes before the child or after it.
+func (o *opCreate) childOf(a *applier) (p Parent, err *fault.Error) {
+	if o.parent == "" {
+		return p, nil
+	}
+	parent, via, err := a.passed(o.parent, o.via, "parent", capability.Append, MethodCreate)
+	if err != nil {
+		return p, err
+	}
+	switch depth := parent.row.Parent.Depth(); {
+	case parent.row.Space != a.grant.Target:
+		return p, fault.BadArgument.With("the parent is not in the space in which its child is made")
+	case depth >= MaxDepth:
+		return p, fault.TooLarge.With("the parent is a child %d levels down, the limit: make this one the child of a session above it", depth)
+	case !writesAll(via) && (o.part == "" || !writes(via, o.part)):
+		return p, fault.MissingRight.With("the ref of the parent is limited to some keys: name a message or part that it writes as the one that starts the child, or ask for one that covers more")
+	default:
+		return Parent{Session: o.parent, Key: o.part, Above: strings.TrimSpace(parent.row.Parent.Above + " " + o.parent)}, nil
+	}
 }
 
 // mintOwner checks that the session can be created and returns its owner's grant.
@@ -62,7 +89,7 @@ func (o *opCreate) externalID(a *applier) ExternalID {
 
 // payload returns the first event's payload, without fork's additions.
 func (o *opCreate) payload(owner *capability.Grant) createPayload {
-	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor, Order: o.order.String()}
+	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor, Order: o.order.String(), Parent: o.parent, Part: o.part}
 }
 
 // createSession makes the session live with its first event.
@@ -162,29 +189,37 @@ func upTo(entries []Entry, message string, at uint64) ([]Entry, *fault.Error) {
 
 // forkSource returns the source and the ref it is read through, which the submission must hold.
 func (o *opFork) forkSource(a *applier) (*sessionView, *capability.Grant, *fault.Error) {
-	if !slices.Contains(a.sub.PassedRefs, o.via) || capability.Target(o.via) != o.source {
-		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref named by via")
+	source, via, err := a.passed(o.source, o.via, "source", capability.Read, "")
+	if err == nil && o.atSet && o.at > source.row.Cursor {
+		err = fault.BadArgument.With("at is %d, the source is at cursor %d", o.at, source.row.Cursor)
 	}
-	source := a.v.sessions[o.source]
-	if source == nil {
-		return nil, nil, fault.BadReference.With("source must be a value and not a reference")
+	return source, via, err
+}
+
+// passed returns the live session id, the argument name of the op, and the ref via, under which the
+// submission must hold it with a right.
+func (a *applier) passed(id, via, name string, need capability.Rights, method string) (*sessionView, *capability.Grant, *fault.Error) {
+	if !slices.Contains(a.sub.PassedRefs, via) || capability.Target(via) != id {
+		return nil, nil, fault.UnknownRef.With("the %s's live session must be passed along with the batch, under the ref named by via", name)
 	}
-	via, err := a.v.grant(o.via)
+	s := a.v.sessions[id]
+	if s == nil {
+		return nil, nil, fault.BadReference.With("%s must be a value and not a reference", name)
+	}
+	g, err := a.v.grant(via)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := capability.Check(via, source.row.Epoch, a.v.now, capability.Read, ""); err != nil {
+	if err := capability.Check(g, s.row.Epoch, a.v.now, need, method); err != nil {
 		return nil, nil, err
 	}
-	switch {
-	case source.row.Life == Deleted:
-		return nil, nil, fault.SessionDeleted.With("the source was deleted")
-	case source.row.Life == Absent:
-		return nil, nil, fault.NotFound.With("there is no session %s", o.source)
-	case o.atSet && o.at > source.row.Cursor:
-		return nil, nil, fault.BadArgument.With("at is %d, the source is at cursor %d", o.at, source.row.Cursor)
+	switch s.row.Life {
+	case Deleted:
+		return nil, nil, fault.SessionDeleted.With("the %s was deleted", name)
+	case Absent:
+		return nil, nil, fault.NotFound.With("there is no session %s", id)
 	}
-	return source, via, nil
+	return s, g, nil
 }
 
 // sourceEntries returns the source's entries as of cursor at, and the hash of the event there.

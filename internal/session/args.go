@@ -297,6 +297,20 @@ func (r *argReader) ownKeyIf(name string, must bool) (k Key, text string) {
 	return k, text
 }
 
+// messageKey decodes an optional key of a message or part.
+func (r *argReader) messageKey(name string) string {
+	s := r.stringArg(name, optional)
+	if r.err != nil || s == "" {
+		return ""
+	}
+	if k, err := ParseKey(s); err != nil {
+		r.fail(err)
+	} else if k.Kind != KeyMessage && k.Kind != KeyPart {
+		r.fail(fault.BadKey.With("%s: %q is not the key of a message or part: message/ID or part/MESSAGE/ID", name, fault.Clip(s)))
+	}
+	return s
+}
+
 // has reports whether an argument was given, as a value other than null or as a reference.
 func (r *argReader) has(name string) bool {
 	return slices.ContainsFunc(r.in.Args, func(a ledger.Arg) bool {

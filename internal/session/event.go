@@ -93,6 +93,8 @@ type createPayload struct {
 	Label    string         `json:"label,omitempty"`
 	Actor    string         `json:"actor,omitempty"`
 	Order    string         `json:"order,omitempty"` // Order.String
+	Parent   string         `json:"parent,omitempty"`
+	Part     string         `json:"part,omitempty"` // key of the parent's message or part that started it
 	Source   string         `json:"source,omitempty"`
 	At       uint64         `json:"at,omitempty"`      // the cursor of the source at which it was forked
 	Message  string         `json:"message,omitempty"` // the last message of the source that was copied; "" for all

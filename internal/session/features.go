@@ -19,20 +19,21 @@ type Features uint32
 // The features. FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch,
 // add, claim and release, and the arguments expect and claim. FeatureSearch is the index of words, from
 // which every server removes what is purged; no op and no event needs it. FeatureFork is fork's argument
-// message; no event needs it.
+// message, FeatureChildren create's argument parent; no event needs either.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
 	FeatureFork
+	FeatureChildren
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -71,6 +72,10 @@ func featuresOf(op *ledger.Intent) Features {
 	case MethodPut, MethodRemove, MethodPurge:
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
 			return FeatureKeys
+		}
+	case MethodCreate:
+		if hasArgument(op, "parent") {
+			return FeatureChildren
 		}
 	case MethodFork:
 		if hasArgument(op, "message") {

@@ -55,6 +55,7 @@ type ListQuery struct {
 	After   string // the previous page's ListPage.Next; "": from the start
 	Search  string // a part of the title or an id, its own or that of the session that it was forked from, ignoring case; "": all
 	Deleted bool   // include deleted sessions
+	Parent  string // only the children of this session, in OldestFirst; "": all
 	Limit   int    // the maximum number of sessions
 }
 
@@ -131,8 +132,23 @@ func (q *ListQuery) Check() *fault.Error {
 	if len(q.Search) > MaxSearch || strings.ContainsRune(q.Search, 0) {
 		return fault.BadArgument.With("a search is text of at most %d bytes", MaxSearch)
 	}
+	if q.Parent != "" && (q.Order != OldestFirst || !capability.IsSession(q.Parent)) {
+		return fault.BadArgument.With("the children of a session are listed by its id, oldest first")
+	}
 	_, refused := q.Position()
 	return refused
+}
+
+// ChildrenShown returns what a ref of a session shows of the session's children: which there are, since
+// when, and what started them. One that shows some keys alone shows the children that these have started,
+// and one with a first cursor none, since nothing says at which cursor they were.
+func ChildrenShown(g *capability.Grant, children []*Listing) (shown []*Listing) {
+	for _, c := range children {
+		if g.VisibleFrom <= 1 && (g.ShowsAllKeys() || c.Parent.Key != "" && InScope(g, c.Parent.Key)) {
+			shown = append(shown, &Listing{Row: Row{ID: c.ID, Created: c.Created, Parent: c.Parent}})
+		}
+	}
+	return shown
 }
 
 // Matches reports whether the query includes a session.

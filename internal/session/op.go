@@ -95,10 +95,21 @@ type opCreate struct {
 	hash         Hash
 	label, actor string
 	order        Order
+	parent, via  string // the parent, and the ref that it is held under; "" for none
+	part         string // key of the parent's message or part that starts the child; "" for none
 }
 
 func decodeCreate(r *argReader) op {
 	o := decodeCreation(r)
+	o.parent, o.part = r.text("parent", r.has("parent")), r.messageKey("part")
+	if r.has("parent") {
+		o.via = r.refID("via")
+	} else if r.known = append(r.known, "via"); r.has("via") || r.has("part") {
+		r.needs("parent, to which via and part belong")
+	}
+	if r.err == nil && !r.unresolved("parent") && o.parent != "" && !capability.IsSession(o.parent) {
+		r.fail(fault.BadArgument.With("parent is not a session id"))
+	}
 	switch order := r.text("order", optional); order {
 	case "", orderTime:
 		o.order = ParseOrder(order)

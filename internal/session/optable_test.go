@@ -90,6 +90,11 @@ func TestOpsAreTheTables(t *testing.T) {
 	for _, more := range [][]any{nil, {"message", "msg_1"}, {"message", ""}, {"message", "a/b"}, {"message", 7}, {"message", nil}, {"message", ref}, {"message", long(201)}, {"at", 3, "message", "m"}, {"messages", "m"}} {
 		ops = append(ops, op("fork", append([]any{"source", ref, "via", ref, "ref", ref, "hash", ref}, more...)...))
 	}
+	parent := json.RawMessage(`"ses_01ARZ3NDEKTSV4RRFFQ69G5FAV"`)
+	for _, more := range [][]any{{"parent", parent, "via", ref}, {"parent", parent, "via", ref, "part", "part/msg_1/prt_1"}, {"parent", ref, "via", ref, "part", ref}, {"parent", parent, "via", ref, "part", "message/msg_1"}, {"parent", parent, "via", ref, "part", ""},
+		{"parent", parent}, {"parent", ""}, {"parent", nil}, {"parent", 7}, {"parent", "ses_1", "via", ref}, {"via", ref}, {"part", "message/m"}, {"parent", parent, "via", "x"}, {"parent", parent, "via", ref, "part", "todo/1"}, {"parent", parent, "via", ref, "part", "part/a"}} {
+		ops = append(ops, op("create", append([]any{"ref", ref, "hash", ref}, more...)...))
+	}
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {
 		intents := []ledger.Intent{{Method: x.method, Args: x.args}}

@@ -29,6 +29,10 @@ type Reader interface {
 	// ListSessions returns a page of a space's sessions.
 	ListSessions(ctx context.Context, space string, q ListQuery, refs []string) (*ListPage, error)
 
+	// ReadChildren returns a page of what a ref of a session shows of its living children, by id.
+	// admit is as in ReadStat.
+	ReadChildren(ctx context.Context, session, after string, limit int, refs []string, admit Admit) (*ListPage, error)
+
 	// ReadTree returns a page of the refs below one ref, with the row of the session ("" for
 	// none) and the grants of refs.
 	ReadTree(ctx context.Context, id string, q TreeQuery, refs []string) (*TreePage, error)

@@ -89,9 +89,6 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 		return
 	}
 	w.addRef(sub.Ref)
-	for _, id := range sub.PassedRefs {
-		w.addRef(id)
-	}
 	w.turns[b.Session] = struct{}{}
 	w.addOps(sub)
 }
@@ -99,6 +96,9 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 // addOps adds the rows that a batch's ops read.
 func (w *readSetBuilder) addOps(sub *Submission) {
 	b := &sub.Batch
+	for _, id := range sub.PassedRefs {
+		w.addRef(id)
+	}
 	// Only ops that create a session use the space's ref; for a later op after a refused create,
 	// its row is read then.
 	if space := capability.Target(sub.Space); space != "" && slices.ContainsFunc(b.Ops, createsSession) {
@@ -190,12 +190,13 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 				w.external[ExternalID{Space: space, SpaceRef: sub.Space, ID: x}] = struct{}{}
 			}
 		}
+		other := "source"
 		if op.Method == MethodCreate {
-			return
+			other = "parent"
 		}
 		w.addRef(argText(op, "via"))
 		// Only a session whose live object was passed is locked.
-		if source := argText(op, "source"); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
+		if source := argText(op, other); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
 			w.sessions[source] = struct{}{}
 		}
 	}

@@ -5,6 +5,7 @@ package session
 import (
 	"context"
 	"encoding/hex"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -31,6 +32,7 @@ type Row struct {
 	Order       Order    // of its state, from its first event (order.go)
 	Needs       Features // that its readers need (features.go)
 	Origin      Origin   // what it was forked from, if it was
+	Parent      Parent   // the session that it is a child of, if it is one
 	Creator     string   // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
@@ -44,6 +46,19 @@ type Origin struct {
 	Cursor  uint64 // of the session, as of which it was copied
 	Message string // id of the last message, in the session's order, that was copied; "" for all
 }
+
+// Parent is the session under which a child was created. The zero value is none.
+type Parent struct {
+	Session string
+	Key     string // of the message or part of the parent that started the child; "" if none is named
+	Above   string // ids of all sessions above the child, with spaces, its parent's last
+}
+
+// Depth returns how many sessions are above the child.
+func (p Parent) Depth() int { return len(strings.Fields(p.Above)) }
+
+// MaxDepth is the maximum depth of a child.
+const MaxDepth = 8
 
 // Totals are sums over sessions: the number of living and of deleted ones, the events in all their
 // logs, and the bytes stored in them.

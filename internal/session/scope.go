@@ -31,6 +31,9 @@ func writes(g *capability.Grant, key string) bool {
 	return coversMessage(g.Message, key) && capability.CoversKey(g.WriteKeys, key)
 }
 
+// writesAll reports whether a ref's writes are not limited to some keys.
+func writesAll(g *capability.Grant) bool { return g.Message == "" && g.WriteKeys == nil }
+
 // coversMessage reports whether a key is a message's or one of its parts'; "" is any message and key.
 func coversMessage(message, key string) bool {
 	if message == "" {

@@ -293,7 +293,16 @@ func TestOpsWaitForTheirFeature(t *testing.T) {
 	if answers, _ := w.commit(fork); answers[0].Err == nil || answers[0].Err.Code != fault.Unsupported {
 		t.Errorf("a fork up to a message: %+v", answers[0])
 	}
-	inUse = session.FeatureKeys | session.FeatureFork
+	child := w.newWriter()
+	child.with = []string{o.ref}
+	create := child.batch(false, op("create", "parent", o.session, "via", o.ref, "ref", child.ref, "hash", sha(child.ref)))
+	if answers, _ := w.commit(create); answers[0].Err == nil || answers[0].Err.Code != fault.Unsupported {
+		t.Errorf("a child: %+v", answers[0])
+	}
+	inUse = session.FeatureKeys | session.FeatureFork | session.FeatureChildren
+	if answers, _ := w.commit(create); answers[0].Err != nil || answers[0].Outcomes[0].Status != ledger.Applied {
+		t.Errorf("a child, in use: %+v", answers[0])
+	}
 	if answers, _ := w.commit(fork); answers[0].Err != nil || answers[0].Outcomes[0].Status != ledger.Applied {
 		t.Errorf("a fork up to a message, in use: %+v", answers[0])
 	}

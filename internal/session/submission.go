@@ -36,7 +36,8 @@ type Submission struct {
 	// SpaceAttenuated is the same for Space.
 	Attenuated, SpaceAttenuated *capability.Grant
 
-	// PassedRefs are the refs of the other live sessions passed in the call: fork's source.
+	// PassedRefs are the refs of the other live sessions passed in the call: fork's source, create's
+	// parent.
 	PassedRefs []string
 
 	// Ack marks an acknowledgement alone: AckedThrough without ops.

@@ -33,7 +33,7 @@ func (u *Unscoped[P]) Shown(g *capability.Grant) P { return u.whole.limitedTo(g)
 
 // limitedTo returns the access with the session's row as a ref shows it: the head of the log is
 // masked, a ref of some keys is not shown the session's external id, and only one that shows all of the
-// session what it was forked from.
+// session what it was forked from, and its parent.
 func (a *Access) limitedTo(g *capability.Grant) Access {
 	shown := *a
 	if a.Row != nil {
@@ -43,7 +43,7 @@ func (a *Access) limitedTo(g *capability.Grant) Access {
 			row.External = ""
 		}
 		if !showsAll(g) { // nor is it shown the first event
-			row.Origin = Origin{}
+			row.Origin, row.Parent = Origin{}, Parent{}
 		}
 		shown.Row = &row
 	}

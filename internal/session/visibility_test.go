@@ -444,7 +444,8 @@ func TestOlderEventsOfRandomLogsAreHidden(t *testing.T) {
 func TestOriginsAreHidden(t *testing.T) {
 	t.Parallel()
 	origin := session.Origin{Session: "ses_source", Cursor: 7, Message: "m"}
-	d := session.NewUnscoped(&session.Description{Access: session.Access{Row: &session.Row{ID: "ses_fork", Origin: origin}}})
+	parent := session.Parent{Session: "ses_parent", Key: "message/m", Above: "ses_parent"}
+	d := session.NewUnscoped(&session.Description{Access: session.Access{Row: &session.Row{ID: "ses_fork", Origin: origin, Parent: parent}}})
 	for _, c := range []struct {
 		g    capability.Grant
 		want session.Origin
@@ -456,8 +457,12 @@ func TestOriginsAreHidden(t *testing.T) {
 		{capability.Grant{ReadKeys: []string{"todo/"}}, session.Origin{}},
 		{capability.Grant{WriteKeys: []string{"todo/"}}, origin},
 	} {
-		if got := d.Shown(&c.g).Row.Origin; got != c.want {
-			t.Errorf("%+v is shown %+v, want %+v", c.g, got, c.want)
+		shown := d.Shown(&c.g).Row
+		if shown.Origin != c.want {
+			t.Errorf("%+v is shown %+v, want %+v", c.g, shown.Origin, c.want)
+		}
+		if (shown.Parent == parent) != (c.want == origin) || shown.Parent != parent && shown.Parent != (session.Parent{}) {
+			t.Errorf("%+v is shown the parent %+v", c.g, shown.Parent)
 		}
 	}
 }

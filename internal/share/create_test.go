@@ -275,7 +275,7 @@ func TestForeignSessions(t *testing.T) {
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner := capability.ServerID(id, ulid.Make())
 		args := []ledger.Arg{{Name: "ref", JSON: jsonText(owner)}, {Name: "hash", JSON: jsonText(discardedHash())}, {Name: "external", JSON: jsonText(external)}}
-		if err := space.Create(t.Context(), id, owner, args...); err != nil {
+		if err := space.Create(t.Context(), id, owner, nil, args...); err != nil {
 			t.Fatal(err)
 		}
 		return id
@@ -292,7 +292,7 @@ func TestForeignSessions(t *testing.T) {
 	}
 	id := capability.SessionPrefix + ulid.Make().String()
 	owner := capability.ServerID(id, ulid.Make())
-	err := r.held(only).Create(t.Context(), id, owner, ledger.Arg{Name: "ref", JSON: jsonText(owner)},
+	err := r.held(only).Create(t.Context(), id, owner, nil, ledger.Arg{Name: "ref", JSON: jsonText(owner)},
 		ledger.Arg{Name: "hash", JSON: jsonText(discardedHash())}, ledger.Arg{Name: "external", JSON: jsonText("ses_by_client")})
 	if !errors.Is(err, fault.AlreadyExists) {
 		t.Errorf("a plain create that is said again: %v", err)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reu
 // statements are all that there are.
 var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "saveOrigins": saveOrigins, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
+	"readSessions": readSessions, "saveSessions": saveSessions, "saveOrigins": saveOrigins, "saveParents": saveParents, "listChildren": listChildren, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas,
 	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,

@@ -370,7 +370,7 @@ const (
 // ListSessions returns a page of a space's sessions, with at most maxTitleBytes of each title. The
 // page's Access has the refs' rows and no session's.
 func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQuery, refIDs []string) (*session.ListPage, error) {
-	if err := checkText(space, q.After, q.Search); err != nil {
+	if err := checkText(space, q.After, q.Search, q.Parent); err != nil {
 		return nil, err
 	}
 	if refused := q.Check(); refused != nil {
@@ -390,6 +390,38 @@ func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQu
 	return page, nil
 }
 
+// ReadChildren implements session.Reader.
+func (s *Store) ReadChildren(ctx context.Context, id, after string, limit int, refIDs []string, admit session.Admit) (*session.ListPage, error) {
+	q := session.ListQuery{Parent: id, After: after, Limit: limit}
+	if refused := q.Check(); refused != nil {
+		return nil, refused
+	}
+	page := &session.ListPage{}
+	var refused error
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		queueAccess(run, &page.Access, id, refIDs)
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		var g *capability.Grant
+		if g, refused = admit(&page.Access); refused != nil {
+			return refused
+		}
+		if err := listPage(ctx, run, page.Row.Space, &q, page); err != nil {
+			return err
+		}
+		page.Sessions = session.ChildrenShown(g, page.Sessions)
+		return nil
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, wrap("list children", err)
+	}
+	return page, nil
+}
+
 // listPage fills a page, reading one batch of sessions at a time.
 func listPage(ctx context.Context, run Runner, space string, q *session.ListQuery, page *session.ListPage) error {
 	limit := max(q.Limit, 1)
@@ -403,6 +435,9 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 			piece = max(piece, listScanBatch)
 		}
 		n, read := listFrom(q.Order, space, at, int64(piece)+1)
+		if q.Parent != "" {
+			n, read = listChildren, []any{q.Parent, at.ID, int64(piece) + 1}
+		}
 		seen := 0
 		run.Queue(n, nil, read, func(row Scanner) error {
 			if seen == piece || full {
@@ -417,7 +452,7 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 			}
 			seen++
 			at = session.ListPosition{ID: r.ID, Updated: r.Updated, Title: title}
-			if l := (&session.Listing{Row: *r, Title: infoTitle(info)}); q.Matches(l) {
+			if l := (&session.Listing{Row: *r, Title: infoTitle(info)}); l.Space == space && q.Matches(l) {
 				page.Sessions = append(page.Sessions, l)
 				full = len(page.Sessions) == limit
 			}

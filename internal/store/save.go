@@ -68,7 +68,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 }
 
 func (t *tx) saveSessions(c *session.Changes) {
-	var claims, origins [][]any
+	var claims, origins, parents [][]any
 	for _, s := range c.Sessions {
 		if was := t.prior[s.ID]; was.space != "" || s.Space == "" {
 			continue // it is no new one
@@ -79,9 +79,13 @@ func (t *tx) saveSessions(c *session.Changes) {
 		if o := s.Origin; o.Session != "" {
 			origins = append(origins, []any{s.ID, o.Session, int64(o.Cursor), o.Message})
 		}
+		if p := s.Parent; p.Session != "" {
+			parents = append(parents, []any{s.ID, p.Session, p.Key, p.Above})
+		}
 	}
 	t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
 	t.queueList(saveOrigins, origins, nil)
+	t.queueList(saveParents, parents, nil)
 	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})

@@ -10,7 +10,8 @@ import (
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
-	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs, s.origin, s.origin_cursor, s.origin_message`
+	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs, s.origin, s.origin_cursor, s.origin_message,
+	s.parent, s.parent_key, s.above`
 
 // infoPrefix selects the beginning of the info of a session s, mostly all of it: lists show titles,
 // and an info may be of any size.
@@ -22,8 +23,13 @@ const maxInfoBytes = 64 << 10
 // sessionListSQL selects a space's sessions; end is the end of the inner select: its conditions,
 // order and limit.
 func sessionListSQL(end string) string {
+	return listingSQL(`s.space = {1} AND s.space <> '' AND ` + end)
+}
+
+// listingSQL selects the sessions of a list; end is as in sessionListSQL.
+func listingSQL(end string) string {
 	return `SELECT ` + sessionColumns + `, s.title, ` + infoPrefix + ` FROM (
-			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
+			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE ` + end + `) AS s`
 }
 
 var (
@@ -55,6 +61,10 @@ var (
 	saveOrigins = statement("ttit", `
 		UPDATE sessions SET origin = w.b, origin_cursor = w.c, origin_message = w.d FROM {w} WHERE sessions.id = w.a`)
 
+	// saveParents writes of new sessions whose children they are.
+	saveParents = statement("tttt", `
+		UPDATE sessions SET parent = w.b, parent_key = w.c, above = w.d FROM {w} WHERE sessions.id = w.a`)
+
 	// listOldest and the lists below also select the info that has the title. It is read outside
 	// the limited select, for the listed sessions only.
 	listOldest = statement("", sessionListSQL(`s.id > {2} ORDER BY s.id LIMIT {3}`))
@@ -65,6 +75,9 @@ var (
 			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
 
 	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
+
+	// listChildren lists the children of a session.
+	listChildren = statement("", listingSQL(`s.parent = {1} AND s.parent <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`))
 
 	// readExternals selects the first living session with an external id, among the sessions
 	// created under one ref of the space; '' where there is none.
@@ -105,7 +118,8 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		needs, at                    int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs, &s.Origin.Session, &at, &s.Origin.Message}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs, &s.Origin.Session, &at, &s.Origin.Message,
+		&s.Parent.Session, &s.Parent.Key, &s.Parent.Above}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ var (
 	// forget makes the session's row enough to answer every request, and clears the columns that no
 	// request needs then. Without a space the row is in none of the indexes of the lists.
 	forget = statement("", `
-		UPDATE sessions SET forgotten = 1, space = '', external = '', creator = '', origin = '', origin_cursor = 0, origin_message = '', base = cursor, bytes = 0, spared = 0 WHERE id = {1}`)
+		UPDATE sessions SET forgotten = 1, space = '', external = '', creator = '', origin = '', origin_cursor = 0, origin_message = '', parent = '', parent_key = '', above = '', base = cursor, bytes = 0, spared = 0 WHERE id = {1}`)
 	setForgotten = statement("", `UPDATE sessions SET forgotten = 2 WHERE id = {1}`)
 
 	// forgotten are the rows removed after that. The holder of a living owner ref may still read

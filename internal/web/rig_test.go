@@ -137,7 +137,7 @@ func (r *rig) create() *made {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := space.Create(r.t.Context(), m.id, m.owner.ID, arg("ref", quoted(m.owner.ID)), arg("hash", quoted(hashText(m.owner.Secret)))); err != nil {
+	if err := space.Create(r.t.Context(), m.id, m.owner.ID, nil, arg("ref", quoted(m.owner.ID)), arg("hash", quoted(hashText(m.owner.Secret)))); err != nil {
 		r.t.Fatal(err)
 	}
 	return m

@@ -31,7 +31,7 @@ func (r *rig) titled(title string, at time.Time) *made {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := space.Create(r.t.Context(), m.id, m.owner.ID, arg("ref", quoted(m.owner.ID)), arg("hash", quoted(hashText(m.owner.Secret))),
+	if err := space.Create(r.t.Context(), m.id, m.owner.ID, nil, arg("ref", quoted(m.owner.ID)), arg("hash", quoted(hashText(m.owner.Secret))),
 		arg("external", quoted("ext_"+title))); err != nil {
 		r.t.Fatal(err)
 	}

@@ -45,6 +45,13 @@ ALTER TABLE sessions ADD COLUMN origin text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN origin_cursor bigint NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN origin_message text COLLATE "C" NOT NULL DEFAULT '';
 
+-- The session that a session is a child of, the key of the message or part of it that started the child, and
+-- the ids of all sessions above it, with spaces, its parent's last.
+ALTER TABLE sessions ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN parent_key text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN above text COLLATE "C" NOT NULL DEFAULT '';
+CREATE INDEX sessions_parent ON sessions (parent, id) WHERE parent <> '';
+
 -- The servers of the database: the features that each knows, and when it last said so.
 CREATE TABLE replicas (
     id       text COLLATE "C" NOT NULL PRIMARY KEY,

@@ -42,6 +42,13 @@ ALTER TABLE sessions ADD COLUMN origin TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN origin_cursor INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN origin_message TEXT NOT NULL DEFAULT '';
 
+-- The session that a session is a child of, the key of the message or part of it that started the child, and
+-- the ids of all sessions above it, with spaces, its parent's last.
+ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN parent_key TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN above TEXT NOT NULL DEFAULT '';
+CREATE INDEX sessions_parent ON sessions (parent, id) WHERE parent <> '';
+
 -- The servers of the database: the features that each knows, and when it last said so. It stays
 -- empty here, where a database has one server.
 CREATE TABLE replicas (

@@ -42,9 +42,10 @@ var (
 	SessionGet        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 12, Name: "Session.get"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
 	SessionList       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 13, Name: "Session.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
 	SessionSearch     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
+	SessionChildren   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 15, Name: "Session.children"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 
 	SpaceCreate    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceList      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SpaceList      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SpaceDescribe  = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 2, Name: "Space.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
 	SpaceAttenuate = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 3, Name: "Space.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SpaceShare     = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 4, Name: "Space.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
@@ -60,4 +61,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

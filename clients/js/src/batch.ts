@@ -171,7 +171,7 @@ export class Batch {
   readonly #session: string;
   readonly #via: Ref;
   readonly #at: Ref;
-  /** The ref that a fork reads its source by. */
+  /** The ref that a fork reads its source by, or under which a child is made. */
   source: Ref | undefined;
   readonly #owner: OwnerRef | undefined;
   readonly #ops: Op[] = [];

@@ -19,7 +19,7 @@ import { reconcile } from "./reconciling.js";
 import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Child, type Cut, type Description, type Events, follow, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -72,6 +72,8 @@ export interface ListOptions extends Waiting {
   search?: string;
   /** Includes deleted sessions. */
   deleted?: boolean;
+  /** Only the children of this session, by its id, oldest first. */
+  parent?: string;
 }
 
 /** Options of a new session. */
@@ -88,6 +90,14 @@ export interface CreateOptions {
   owner?: Ref;
   /** The id of the creating batch, if it is to be repeatable. */
   batchID?: string;
+}
+
+/** Whose child a new session is. */
+export interface ParentOptions {
+  /** The parent, in the same space, under a ref that may append to it; it is passed along. Older servers do not know it: the batch waits. */
+  parent?: Session;
+  /** The key of the parent's message or part that starts the child. */
+  part?: string;
 }
 
 /** An open outbox with its connections. */
@@ -352,9 +362,10 @@ export class Space {
    * Makes a new session, offline. The session can be used at once. Its batch begins with the create op, may get more
    * ops, and creates the session when it is committed.
    */
-  create(options: CreateOptions = {}): { session: Session; batch: Batch } {
-    const { session, batch, creation } = this.#newSession(options);
-    batch.do("create", { ...creation, order: options.order });
+  create(options: CreateOptions & ParentOptions = {}): { session: Session; batch: Batch } {
+    const { session, batch, creation } = this.#newSession(options), { parent } = options;
+    batch.source = parent?.ref;
+    batch.do("create", { ...creation, parent: parent?.id, via: parent?.ref.id, part: options.part, order: options.order });
     return { session, batch };
   }
 
@@ -441,9 +452,9 @@ export class Space {
   }
 
   /** The space's sessions, any number of them: the server sorts and searches them. */
-  async *list({ order = "oldest", search = "", deleted = false, ...waiting }: ListOptions = {}): AsyncGenerator<SessionInfo> {
+  async *list({ order = "oldest", search = "", deleted = false, parent = "", ...waiting }: ListOptions = {}): AsyncGenerator<SessionInfo> {
     for (let after = "", more = true; more; ) {
-      const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200, order, search, deleted)) as Struct, waiting);
+      const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200, order, search, deleted, ...(parent ? [parent] : []))) as Struct, waiting);
       const sessions = page["sessions"] as SessionInfo[];
       yield* sessions;
       // Older servers list by id only, and do not say where the next page begins.
@@ -511,6 +522,14 @@ export class Session {
   /** How much of the session the ref shows; incompatible if the server is too old for it. */
   stat(options?: Waiting): Promise<Stat> {
     return this.#client.call(this.#now(), async (live) => readStat(await live["stat"]!()), options);
+  }
+
+  /**
+   * The living sessions that were created with this one as their parent, by id. A ref of some keys shows those that were started
+   * by these, one with a first cursor none. incompatible if the server is too old.
+   */
+  children(options: Waiting = {}): AsyncGenerator<Child, void, void> {
+    return readChildren((ask) => this.#client.call(this.#now(), ask, options));
   }
 
   /**

@@ -3,7 +3,7 @@
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export type { AuditAct, AuditOptions, AuditRow, AuditVerification } from "./audit.js";
 export { type AttenuateOptions, Batch, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
-export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
+export { Client, type ClientOptions, type CreateOptions, type ListOptions, type ParentOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { fold } from "./fold.js";
 export type { EntryInfo, EntryPage, KeyOptions, KeyPageOptions } from "./keys.js";
@@ -16,7 +16,7 @@ export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./recon
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
 export type { Found, FoundPage, SearchPageOptions } from "./search.js";
-export type { Claim, Cut, Description, Entry, Events, Grant, Origin, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
+export type { Child, Claim, Cut, Description, Entry, Events, Grant, Origin, Parent, RefInfo, RefsOptions, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";
 export { type Finding, Verification, type VerifyOptions } from "./verify.js";

@@ -173,10 +173,16 @@ const order: Check = (name, v, json) => {
   if (v !== "" && v !== "time") bad(`order is "time" for a session in the order of its messages' times, or nothing for that of its log`);
 };
 
+const messageKey: Check = (name, v, json) => {
+  if (v === "") return;
+  key(name, v, json);
+  if (!/^(message|part)\//.test(v as string)) throw fault("bad_key", `${name}: ${JSON.stringify(clip(v as string))} is not the key of a message or part: message/ID or part/MESSAGE/ID`);
+};
+
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
-  create: { ...creation, order: may(order) },
+  create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
   put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
   remove: { key: must(key), expect: may(number), claim: may(number) },
@@ -230,6 +236,11 @@ export function checkOp(op: Intent): void {
     if (named === 0) bad("claim needs key or prefix");
     if (named === 2) bad("claim takes a key, or a prefix for the first free key below it, and not both");
   }
+  if (op.method === "create") {
+    const has = (name: string): boolean => Boolean(given.get(name)?.ref) || (given.get(name)?.json?.trim() ?? "null") !== "null";
+    if (has("parent") && !has("via")) bad("create needs via");
+    if (!has("parent") && (has("via") || has("part"))) bad("create needs parent, to which via and part belong");
+  }
   for (const name of given.keys()) {
     if (!Object.hasOwn(params, name)) {
       const takes = Object.keys(params).sort().join(", ") || "nothing";
@@ -254,7 +265,8 @@ const laterRights: readonly string[] = ["break", "schema"];
 /** The features of a server that ops need: an older one would reject them for good. A reference in place of a key counts as needing none: the server decides it when its value is known. */
 export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const forks = ops.some((op) => op.method === "fork" && op.args?.some((a) => a.name === "message"));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : [])];
+  const bears = ops.some((op) => op.method === "create" && op.args?.some((a) => a.name === "parent"));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */

@@ -588,7 +588,7 @@ export class Outbox {
       const v: unknown = json === undefined ? "" : JSON.parse(json);
       return typeof v === "string" ? v : "";
     };
-    const ref = text("ref"), held = first.method === "fork" ? text("via") : "";
+    const ref = text("ref"), held = text("via");
     if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
     const proof = held === "" ? space.text : `${space.text} ${this.#savedRef(held).text}`;
     return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof, ...(this.tables.rotating.has(space.id) && { rotating: true }) };

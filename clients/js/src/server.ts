@@ -329,8 +329,12 @@ export class Peer {
     const stub = target["openStream"]!(req.outbox, req.secret, req.incarnation);
     // Capabilities that prove an authority must be resolved when the batch arrives, since its outcome is recorded. The
     // stub is passed and not its promise, whose id is no longer valid once it is fulfilled. One that failed
-    // is left out; the server says that it is missing.
+    // is left out; the server says that it is missing. One that is still to be minted, as that of a session whose
+    // creation is on its way, is waited for.
     const held = await Promise.allSettled(req.with.map((h) => this.restore(h)));
+    for (const h of held) {
+      if (h.status === "rejected" && faultOf(h.reason).codeName === "not_yet_known") throw h.reason;
+    }
     // The stream has its own references, which may live longer than the reuse cache's.
     return new PeerStream(this, stub, held.flatMap((h) => (h.status === "fulfilled" ? [(h.value as { dup(): unknown }).dup()] : [])));
   }

@@ -102,6 +102,23 @@ export interface SessionInfo {
   readonly order: string;
   /** What it was forked from; undefined if it was not, and for a ref that does not show all of the session. */
   readonly origin: Origin | undefined;
+  /** The session whose child it is; undefined as origin. */
+  readonly parent: Parent | undefined;
+}
+
+/** The session under which a child was created. */
+export interface Parent {
+  readonly session: string;
+  /** The key of the parent's message or part that started it; empty if none is named. */
+  readonly key: string;
+}
+
+/** A child of a session. */
+export interface Child {
+  readonly id: string;
+  /** The key of the session's message or part that started it; empty if none is named. */
+  readonly key: string;
+  readonly created: number;
 }
 
 /** What a fork began as a copy of. */
@@ -247,11 +264,30 @@ export async function* readRefs(client: Client, held: Held, { under = "", ...wai
 const readOrigin = (o: Struct | null | undefined): Origin | undefined =>
   o ? { session: str(o["session"]), cursor: num(o["cursor"]), message: str(o["message"]) } : undefined;
 
+const readParent = (p: Struct | null | undefined): Parent | undefined => (p ? { session: str(p["session"]), key: str(p["key"]) } : undefined);
+
+/** All children of a session, a page at a time. */
+export async function* readChildren(call: (ask: (live: StubPromise) => Promise<{ page: Child[]; next: string }>) => Promise<{ page: Child[]; next: string }>): AsyncGenerator<Child, void, void> {
+  for (let after = "", more = true; more; more = after !== "") {
+    const { page, next } = await call(async (live) => {
+      const answer = (await live["children"]!(after, 200)) as Struct;
+      const page = ((answer["sessions"] ?? []) as Struct[]).map((s) => ({
+        id: str(s["id"]), key: readParent(s["parent"] as Struct | null | undefined)?.key ?? "", created: num(s["created"]),
+      }));
+      const read = { page, next: str(answer["next"]) };
+      dispose(answer);
+      return read;
+    });
+    yield* page;
+    after = next;
+  }
+}
+
 function readSessionInfo(s: Struct): SessionInfo {
   return {
     id: str(s["id"]), external: str(s["external"]), cursor: num(s["cursor"]), created: num(s["created"]), updated: num(s["updated"]),
     title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
-    order: str(s["order"]), origin: readOrigin(s["origin"] as Struct | null | undefined),
+    order: str(s["order"]), origin: readOrigin(s["origin"] as Struct | null | undefined), parent: readParent(s["parent"] as Struct | null | undefined),
   };
 }
 

@@ -182,6 +182,24 @@ for (const order of ["", "time"] as const) {
     assert.deepEqual((await branch.session.describe()).session!.origin, { session: session.id, cursor: to, message: ids[0] });
     assert.equal((await session.describe()).session!.origin, undefined);
 
+    const child = space.create({ parent: session, part: `message/${ids[0]}` });
+    (await (await child.batch.commit()).wait()).check();
+    const children: unknown[] = [], under: unknown[] = [];
+    for await (const c of session.children()) children.push([c.id, c.key, c.created > 0]);
+    for await (const s of space.list({ parent: session.id })) under.push(s.id);
+    assert.deepEqual([children, under], [[[child.session.id, `message/${ids[0]}`, true]], [child.session.id]]);
+    assert.deepEqual((await child.session.describe()).session!.parent, { session: session.id, key: `message/${ids[0]}` });
+    assert.equal((await session.describe()).session!.parent, undefined);
+
+    // The server does not know the parent yet when the child's stream is opened.
+    const other = await client(t), run = space.create();
+    const sub = (await other.space(server.ref)).create({ parent: await other.session(run.session.ref) });
+    const waiting = await sub.batch.commit(), there = await other.session(session.ref);
+    for (let i = 0; i < 5; i++) await there.stat();
+    (await (await run.batch.commit()).wait()).check();
+    (await waiting.wait()).check();
+    assert.equal((await sub.session.describe()).session!.parent!.session, run.session.id);
+
     const gone = session.batch();
     gone.delete();
     (await (await gone.commit()).wait()).check();

@@ -253,6 +253,16 @@ type made struct {
 // create makes a session with one batch: its create op.
 func (r *rig) create(p *peer) *made {
 	r.t.Helper()
+	m := r.unmade(p)
+	ack := p.must(m.stream, m.batch(op("create", "ref", m.owner.ID, "hash", hashText(m.owner.Secret))))
+	if ack.outcomes[0].Status != ledger.Applied {
+		r.t.Fatalf("create: %+v", ack.outcomes[0])
+	}
+	return m
+}
+
+// unmade is create without the op.
+func (r *rig) unmade(p *peer) *made {
 	m := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
 	m.owner = r.owner.New(m.id)
 	space := p.restore(r.owner)
@@ -264,10 +274,6 @@ func (r *rig) create(p *peer) *made {
 		return params.SetOwner(m.owner.ID)
 	}).Cap(0)
 	m.stream = p.open(m.sess, m.box)
-	ack := p.must(m.stream, m.batch(op("create", "ref", m.owner.ID, "hash", hashText(m.owner.Secret))))
-	if ack.outcomes[0].Status != ledger.Applied {
-		r.t.Fatalf("create: %+v", ack.outcomes[0])
-	}
 	return m
 }
 

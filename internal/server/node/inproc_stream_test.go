@@ -125,7 +125,7 @@ func TestRefusedAtTheDoor(t *testing.T) {
 		{create(live, m.id, m.owner.ID), fault.BadArgument},
 		{create(space, "x", m.owner.ID), fault.BadArgument},
 		{create(space, m.id, r.owner.ID), fault.BadArgument},
-		{space.Create(t.Context(), m.id, r.owner.ID), fault.BadArgument},
+		{space.Create(t.Context(), m.id, r.owner.ID, nil), fault.BadArgument},
 		{apply(ledger.Batch{}), fault.Malformed},
 		{apply(large), fault.TooLarge},
 		{apply(deep), fault.TooLarge},

@@ -51,10 +51,10 @@ func TestTheDoor(t *testing.T) {
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner, secret, _ := newRefOf(id)
 		args := []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner)}, {Name: "hash", JSON: fmt.Appendf(nil, "%q", hashText(secret))}}
-		if err := space.Create(t.Context(), id, owner, args...); err != nil {
+		if err := space.Create(t.Context(), id, owner, nil, args...); err != nil {
 			t.Fatal(err)
 		}
-		if err := space.Create(t.Context(), id, owner, args...); !errors.Is(err, fault.AlreadyExists) {
+		if err := space.Create(t.Context(), id, owner, nil, args...); !errors.Is(err, fault.AlreadyExists) {
 			t.Errorf("made again: %v", err)
 		}
 		if _, err := space.ApplyDirect(t.Context(), plainOp("put")); !errors.Is(err, fault.BadArgument) {

@@ -89,7 +89,7 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 			}
 			ids = append(ids, capability.SessionPrefix+ulid.Make().String())
 			owner, s, _ := newRefOf(ids[5])
-			wantCode(t, "create without an outbox", live.Create(within(t), ids[5], owner,
+			wantCode(t, "create without an outbox", live.Create(within(t), ids[5], owner, nil,
 				plainOp("create", "ref", owner, "hash", hashText(s)).Args...), want)
 			if rows, err := st.ReadRows(t.Context(), ids); err != nil || len(rows) != 2 {
 				t.Errorf("%d sessions that are not there have rows, %v", len(rows), err)

@@ -186,7 +186,7 @@ func TestAnAccountIsFilledOnce(t *testing.T) {
 		until.True(t, "so is one yet to be made", func() bool {
 			id := capability.SessionPrefix + ulid.Make().String()
 			owner, secret, _ := newRefOf(id)
-			err := live.Create(within(t), id, owner, op("create", "ref", owner, "hash", hashText(secret)).Args...)
+			err := live.Create(within(t), id, owner, nil, op("create", "ref", owner, "hash", hashText(secret)).Args...)
 			if err != nil {
 				wantCode(t, "create", err, fault.QuotaExceeded)
 			}

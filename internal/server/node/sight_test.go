@@ -87,7 +87,7 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 		}
 		return all, nil
 	},
-	"Refs": nil, "List": nil, "Audit": nil, // none of them shows what is in a session
+	"Refs": nil, "List": nil, "Audit": nil, "Children": nil, // none of them shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil,
 }
@@ -125,7 +125,7 @@ var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) an
 		}
 		return all
 	},
-	"audit": nil, "refs": nil, // neither shows what is in a session
+	"audit": nil, "refs": nil, "children": nil, // none of them shows what is in a session
 	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
 }
 

@@ -183,7 +183,29 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 		w.text(origin.SetSession, from.Session)
 		w.text(origin.SetMessage_, from.Message)
 	}
+	if of := row.Parent; of.Session != "" && w.err == nil {
+		parent, err := to.NewParent()
+		if err != nil {
+			return err
+		}
+		w.text(parent.SetSession, of.Session)
+		w.text(parent.SetKey, of.Key)
+	}
 	return w.err
+}
+
+// encodeSessions encodes a page of sessions.
+func encodeSessions(page *session.ListPage, make func(int32) (wire.SessionInfo_List, error)) error {
+	list, err := make(int32(len(page.Sessions)))
+	if err != nil {
+		return err
+	}
+	for i, one := range page.Sessions {
+		if err := encodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // encodeGrantInfo encodes a grant and whether it is dead, at time now (Unix ms) and epoch.

@@ -295,18 +295,18 @@ func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cur
 }
 
 // Create makes a session in a space. args are those of the op create; owner is the id of the
-// owner's ref that they name.
-func (h *Capability) Create(ctx context.Context, id, owner string, args ...ledger.Arg) error {
-	return h.create(ctx, id, owner, args, &session.Direct{Ops: true})
+// owner's ref that they name; with are the live sessions that they name (create's parent).
+func (h *Capability) Create(ctx context.Context, id, owner string, with []*Capability, args ...ledger.Arg) error {
+	return h.create(ctx, id, owner, with, args, &session.Direct{Ops: true})
 }
 
 // CreateSharedExternalID is Create of a session whose external id other sessions made under the
 // ref may have too.
 func (h *Capability) CreateSharedExternalID(ctx context.Context, id, owner string, args ...ledger.Arg) error {
-	return h.create(ctx, id, owner, args, &session.Direct{Ops: true, SharedExternalID: true})
+	return h.create(ctx, id, owner, nil, args, &session.Direct{Ops: true, SharedExternalID: true})
 }
 
-func (h *Capability) create(ctx context.Context, id, owner string, args []ledger.Arg, do *session.Direct) error {
+func (h *Capability) create(ctx context.Context, id, owner string, with []*Capability, args []ledger.Arg, do *session.Direct) error {
 	if h.space == nil {
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
@@ -318,7 +318,7 @@ func (h *Capability) create(ctx context.Context, id, owner string, args []ledger
 		return refused
 	}
 	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: id, Method: session.MethodCreate, Args: args}
-	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do).Err)
+	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do, passedRefs(with)...).Err)
 }
 
 // Share mints a ref of the session or space below the capability's ref. The same again changes
@@ -376,11 +376,12 @@ func (h *Capability) Audit(ctx context.Context, after uint64, limit int) (*sessi
 	return page, errOrNil(refused)
 }
 
-// commitDirect queues a commit without an outbox and waits for its answer.
-func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
+// commitDirect queues a commit without an outbox, with the refs of the live sessions that came with it, and
+// waits for its answer.
+func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct, passed ...string) session.Answer {
 	done := make(chan session.Answer, 1)
 	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + opsSize(batch.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
-		Sub: session.Submission{Batch: batch, Direct: do}}
+		Sub: session.Submission{Batch: batch, Direct: do, PassedRefs: passed}}
 	o.auth.stamp(&w.Sub, o.conn.peer)
 	if refused := o.service.cfg.Committer.Submit(w); refused != nil {
 		return session.Answer{Err: refused}

@@ -59,23 +59,27 @@ func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*St
 
 // Apply commits a batch and returns its outcomes, recorded now or before. Session, outbox and
 // incarnation are the stream's, and the batch fields of an op are taken from the batch. with
-// are the live sessions that its ops name (fork's source). An error means that nothing was
+// are the live sessions that its ops name (fork's source, create's parent). An error means that nothing was
 // recorded, and that the batch may be retried unchanged.
 func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (session.Answer, error) {
 	if len(with) > maxWith {
 		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), maxWith)
 	}
-	var refs []string
+	answers, refused := s.stream.applyAll(ctx, passedRefs(with), b)
+	if refused != nil {
+		return session.Answer{}, refused
+	}
+	return answers[0], errOrNil(answers[0].Err)
+}
+
+// passedRefs is attachedRefs within the process.
+func passedRefs(with []*Capability) (refs []string) {
 	for _, h := range with {
 		if h.sess != nil && h.sess.auth.attenuated == nil {
 			refs = append(refs, h.ref)
 		}
 	}
-	answers, refused := s.stream.applyAll(ctx, refs, b)
-	if refused != nil {
-		return session.Answer{}, refused
-	}
-	return answers[0], errOrNil(answers[0].Err)
+	return refs
 }
 
 // ApplyAll is Apply for batches in order, none of which waits for the answer of the one before. An

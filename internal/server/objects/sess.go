@@ -54,6 +54,7 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionGet:        inBackground((*sess).get),
 	methods.SessionList:       inBackground((*sess).list),
 	methods.SessionSearch:     inBackground((*sess).search),
+	methods.SessionChildren:   inBackground((*sess).children),
 	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 
@@ -101,7 +102,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	case refused == nil:
 		title = shown.Title()
 	case refused.Code == fault.MissingRight:
-		row.External, row.Origin = "", session.Origin{} // the cursor stays: the ack of any op would show it
+		row.External, row.Origin, row.Parent = "", session.Origin{}, session.Parent{} // the cursor stays: the ack of any op would show it
 	default:
 		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns why it is dead
 	}

@@ -111,7 +111,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_list_Params(s)
 	var r fieldReader
-	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Limit: int(p.Limit())}
+	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Parent: r.text(p.Parent()), Limit: int(p.Limit())}
 	order := r.text(p.Order())
 	refused := r.fault("the call")
 	if refused == nil {
@@ -131,16 +131,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 		if err := res.SetNext(page.Next); err != nil {
 			return err
 		}
-		list, err := res.NewSessions(int32(len(page.Sessions)))
-		if err != nil {
-			return err
-		}
-		for i, one := range page.Sessions {
-			if err := encodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encodeSessions(page, res.NewSessions)
 	})
 }
 

@@ -166,6 +166,9 @@ func (s *script) step() {
 		case s.oneIn(25) && len(s.authors) < 12:
 			group = append(group, s.fork())
 			continue
+		case s.oneIn(25) && len(s.authors) < 12:
+			group = append(group, s.child())
+			continue
 		}
 		o := pick(s, s.authors)
 		var ops []ledger.Intent
@@ -213,6 +216,20 @@ func (s *script) fork() session.Submission {
 	}
 	s.addAuthor(o)
 	return o.batch(false, newIntent(session.MethodFork, args...), putOp("message/m1", `{"forked":1}`))
+}
+
+// child is the first submission of a session that is another's child.
+func (s *script) child() session.Submission {
+	parent := pick(s, s.authors)
+	o := s.open(newAuthor(s.space))
+	via := pick(s, s.refs[parent.session])
+	o.with = []string{via}
+	args := []any{"parent", parent.session, "via", via}
+	if s.oneIn(2) {
+		args = append(args, "part", "message/m1")
+	}
+	s.addAuthor(o)
+	return o.batch(false, o.create(args...), putOp("message/m1", `{"child":1}`))
 }
 
 // op is a random op; some of them break a rule.

@@ -120,6 +120,8 @@ var sharedTests = []test{
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},
 	{"ListSessions", testListSessions},
+	{"Children", testChildren},
+	{"ChildLocksParent", testChildLocksParent},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
 	{"ListTitles", testListTitles},

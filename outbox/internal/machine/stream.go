@@ -16,7 +16,7 @@ import (
 type Route struct {
 	Ref            string // id of the ref to go through
 	Space          string // id of the space's ref, until the session is created
-	ForkVia        string // id of fork's via, a ref that must be held live
+	ForkVia        string // id of fork's or create's via, a ref that must be held live
 	Host           string // the ref's address: its streams fail together
 	Fingerprint    uint64 // changes with any of the refs, including its secret
 	RefsGeneration uint64 // the ref cache's generation when the route was found, if it was found outside the loop

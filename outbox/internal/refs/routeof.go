@@ -13,7 +13,8 @@ import (
 )
 
 // RouteForCommit is RouteOf for a batch that is committed now, with a check of the caller's
-// secrets: that for via, and that for the ref which a fork names.
+// secrets: that for via, and that for the ref which a fork or a
+// create names as its own via.
 func (s Resolver) RouteForCommit(ctx context.Context, session, via string, secret, forkSecret capability.Secret, bd *intent.Batch) (machine.Route, error) {
 	to, err := s.RouteOf(ctx, session, via, bd)
 	if err == nil {
@@ -72,7 +73,7 @@ func (s Resolver) RouteOf(ctx context.Context, session, via string, bd *intent.B
 	}
 	to := machine.Route{Ref: bd.OwnerRef(), Space: space.ID, Host: space.Address(), Fingerprint: Fingerprint(space.Ref), Confirmed: space.trust() == trustConfirmed && !space.Confirmed.IsZero(), Rotating: space.Successor != nil}
 	for _, a := range first.Args {
-		if a.Name == "via" && first.Method == intent.MethodFork && a.Ref == nil {
+		if a.Name == "via" && a.Ref == nil {
 			if with := intent.JSONString(a.JSON); capability.Target(with) != "" { // else the server refuses it as no ref
 				to.ForkVia = with
 			}

@@ -1,0 +1,55 @@
+// mooring session children: the sessions that were created under another.
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+)
+
+func sessionChildrenCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "children REF",
+		Short: "List the sessions that were created under another",
+		Long: "List the living sessions that have another as their parent, as the runs of its sub-agents, by\n" +
+			"id, with the message or part that started each. A ref that shows some keys alone shows the\n" +
+			"children that these have started, one with --from none. With --json each line is an object.\n\n" + refHelp,
+		Example: "  mooring session children ses_01J…\n  mooring session children @reader.ref --json",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.withSession(cmd.Context(), args[0], h.children)
+		},
+	}
+}
+
+func (h *homeFlags) children(ctx context.Context, s *client.Session) error {
+	rows := [][]string{{"ID", "CREATED", "STARTED BY"}}
+	for child, err := range s.Children(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case h.env.json:
+			if err := h.env.printJSON(struct {
+				ID      string `json:"id"`
+				Key     string `json:"key,omitempty"`
+				Created int64  `json:"created"` // Unix ms
+			}{child.ID, child.Parent.Key, unixMs(child.Created)}); err != nil {
+				return err
+			}
+		default:
+			rows = append(rows, []string{child.ID, formatTime(child.Created), orDash(clipLine(child.Parent.Key))})
+		}
+	}
+	switch {
+	case h.env.json:
+		return nil
+	case len(rows) == 1:
+		fmt.Fprintln(h.env.err, "the session has no children")
+		return nil
+	}
+	return writeTable(h.env.out, rows)
+}
