@@ -140,7 +140,12 @@ export class Tables {
     const row = this.batches.get(id);
     if (row?.ops !== ops) return;
     const packed: Packed = { at, size, count: ops.length, sent: travelling(ops), text: this.#once(packText(id, ops)) };
-    this.#set("batch", id, { ...row, id, session: this.#once(row.session), via: this.#once(row.via), ops: packed });
+    const { num, atomic, created, bytes, state, first, attempts, nextRetryAt, lastError, finishedAt, outcomes, dropping, kept } = row;
+    const small: StoredRow = { // written out, since an object that is spread into another takes more room
+      num, id, session: this.#once(row.session), via: this.#once(row.via), atomic, created, bytes, ops: packed, state, first, attempts, nextRetryAt, lastError, finishedAt,
+      outcomes, dropping, ...(kept !== undefined && { kept }),
+    };
+    this.#set("batch", id, small);
   }
 
   #once(text: string): string {

@@ -62,7 +62,7 @@ export function ownID(batch: string, place: number): string | undefined {
   const n = place + 1;
   if (batchOf(batch) !== batch || n < 1 || n >= 1 << 16) return undefined;
   const high = letters.indexOf(batch[lowBit]!) | (n >> 15);
-  return batch.slice(0, lowBit) + letters[high]! + letters[(n >> 10) & 31]! + letters[(n >> 5) & 31]! + letters[n & 31]!;
+  return [batch.slice(0, lowBit), letters[high], letters[(n >> 10) & 31], letters[(n >> 5) & 31], letters[n & 31]].join(""); // in one piece
 }
 
 /** The batch id of an op whose id opID made; undefined if it is not a ULID. */

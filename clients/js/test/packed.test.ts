@@ -10,6 +10,7 @@ import { promisify } from "node:util";
 import type { Arg } from "../src/intent.js";
 import { crc32, JournalStore, line } from "../src/journal.js";
 import { Outbox } from "../src/outbox.js";
+import { Ref } from "../src/ref.js";
 import { type BatchRow, isWhole } from "../src/rows.js";
 import type { Change, Plan } from "../src/store.js";
 import { batchOf, isULID, newBatchID, newULID, opID, ownID } from "../src/ulid.js";
@@ -133,6 +134,29 @@ test("an outbox that the version before has written is sent as it is", async (t)
   await box.drain(undefined, AbortSignal.timeout(10_000));
   assert.equal(server.violation, undefined);
   assert.deepEqual(server.log.map((l) => l.args), [1, 2, 3, 5].map((n) => `"message/${n}"|{"text":  "ü\\"ops\\":[${n}]"}`));
+});
+
+test("of what waits a look reads a little, however much that is", async (t) => {
+  const home = await folder(t, "home"), box = await Outbox.open(await JournalStore.open(home));
+  t.after(() => box.close());
+  const ref = Ref.parse(`mooring://localhost/ses_01M81J7GST9DWMXM945JE8CXTV.o2l5dlsxujxywdsytewag7vpk3m#${"A".repeat(43)}`);
+  await box.putRef(ref, { role: "owner" });
+  for (let n = 0; n < 20; n++) await box.commit({ session: ref.target, ops: [{ method: "put", args: [{ name: "payload", json: `"${"x".repeat(200 << 10)}"` }] }] });
+  const h = await fs.open(fileURLToPath(import.meta.url)), proto = Object.getPrototypeOf(h) as fs.FileHandle;
+  await h.close();
+  let bytes = 0;
+  const read = proto.read as unknown as (...args: unknown[]) => unknown;
+  t.mock.method(proto, "read", function (this: fs.FileHandle, ...args: unknown[]) {
+    bytes += Number(args[2]);
+    return read.apply(this, args);
+  });
+  await new Promise<void>((opened) => box.run({
+    openStream: () => {
+      opened();
+      return new Promise(() => {});
+    },
+  }));
+  assert.ok(bytes >= 200 << 10 && bytes <= 300 << 10, `${bytes}`);
 });
 
 test("what another program has written in another form of JSON stays in memory", async (t) => {
