@@ -3,14 +3,19 @@ package capability
 // Attenuation: a live capability that permits less than its ref. It has no row of its own: it has
 // its ref's, and the limits of its holder.
 
-import "github.com/mooring-rpc/mooring/fault"
+import (
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
 
 // Attenuate returns the grant of a live capability that permits what m asks for, within parent: a
 // copy of parent with its id, and with m's rights (0: all, without LaterRights if m names methods),
 // methods, expiry, first visible cursor, message, label and actor. It is not an owner's, and ends with its epoch: passing it on is a
 // share. It does not check whether parent is alive; see Check. Errors as for Mint.
 func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
-	m.ID, m.Hash, m.Seal, m.MaxRedemptions = parent.ID, parent.Hash, parent.Seal, parent.MaxRedemptions
+	m.ID = parent.Target + strings.TrimPrefix(parent.ID, Target(parent.ID)) // which differ in a session that a space's ref manages
+	m.Hash, m.Seal, m.MaxRedemptions = parent.Hash, parent.Seal, parent.MaxRedemptions
 	if m.Rights == 0 {
 		m.Rights = parent.Rights
 		if m.Methods != nil { // who names the methods means no others
@@ -24,7 +29,7 @@ func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *
 	if err != nil {
 		return nil, err
 	}
-	g.Parent, g.Redemptions, g.Created = parent.Parent, parent.Redemptions, parent.Created
+	g.ID, g.Parent, g.Redemptions, g.Created = parent.ID, parent.Parent, parent.Redemptions, parent.Created
 	return g, nil
 }
 

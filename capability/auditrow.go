@@ -57,10 +57,11 @@ const (
 	AuditRotate   // a ref was replaced by another
 	AuditDelete   // the session was deleted, and every ref to it died
 	AuditPurge    // a key's payloads were removed from log and state
+	AuditManage   // a space's ref began to act in the session; in the space's audit also: root refs got the right to
 )
 
 var auditActs = [...]string{"", "redeem", "share", "save", "revoke", "bump", "denial", "stranger",
-	"use", "expiry", "rotate", "delete", "purge"}
+	"use", "expiry", "rotate", "delete", "purge", "manage"}
 
 // String returns the act's name in lists and JSON.
 func (a AuditAct) String() string {

@@ -30,3 +30,6 @@ type Grant struct {
 	Bytes          int64    `json:"-"` // stored under it, in bytes
 	ExemptBytes    int64    `json:"-"` // of Bytes, stored before there was a quota
 }
+
+// IsRoot reports whether g is a space's root ref.
+func (g *Grant) IsRoot() bool { return g.Parent == "" && IsSpace(g.Target) }

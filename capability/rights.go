@@ -22,21 +22,23 @@ const (
 	List
 	Break  // release claims of others
 	Schema // put and remove schemas of values
+	Manage // act in all sessions of the space as an owner of each
 )
 
 // SessionRights are the rights that every owner's ref is stored with, SpaceRights all rights of a
 // space ref. LaterRights are rights of sessions that came later: every owner's ref has them, without
 // being stored with them (OwnerRights), so that a server of the version before finds what it knows;
-// others have them only if they are named. A ref from before has none of them.
+// others have them only if they are named. A ref from before has none of them. Manage likewise came
+// later, among the rights of spaces: every root ref has it, without being stored with it.
 const (
 	SessionRights = Read | Append | Share | Revoke
-	SpaceRights   = Share | Revoke | Create | List
+	SpaceRights   = Share | Revoke | Create | List | Manage
 	LaterRights   = Break | Schema
 	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
 // rightNames are in the order of the bits.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema"}
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage"}
 
 // RightNames returns the names of all rights.
 func RightNames() []string { return (OwnerRights | SpaceRights).Names() }

@@ -50,7 +50,7 @@ interface Gateway {
   # resume (the hash beside a cursor), hints (Batch.hints), lifetime (Attenuation.lifetime),
   # understands (that field, where one reads), and the features in use, which ops may need: keys
   # (keys of one's own kinds with any JSON value, patch, add and expect), search (which reads), fork
-  # (its argument message), children (create's argument parent). A feature comes into use
+  # (its argument message), children (create's argument parent), manage (Space.open). A feature comes into use
   # when every replica knows it: clients keep ops that need one until hello names it.
   # history is an id of what the database's commits belong to. It is another one since the
   # database was restored from a copy; empty if the server does not know it yet.
@@ -118,6 +118,12 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # Puts a new ref in this one's place: it takes over rights, limits and
   # everything minted from this one, which alone is revoked. The same again
   # changes nothing. Only for a space's root ref.
+
+  open @9 (session :Text) -> (session :Session);
+  # A session of this space, with all rights and under this one's ref, for which manage is
+  # needed. The first opening is audited, in the session and in the space. A session that
+  # was opened before is opened under a dead ref too: it repeats recorded outcomes, and
+  # records denials.
 }
 
 struct Attenuation {
@@ -261,10 +267,11 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # Every event after options.from, once, in order, in windows of bytes: the
   # sink's returns are the acknowledgements.
 
-  revoke @4 (ref :Text, epoch :Bool) -> (cut :UInt64, epoch :UInt64, refusal :Refusal);
+  revoke @4 (ref :Text, epoch :Bool, takeOver :Bool) -> (cut :UInt64, epoch :UInt64, refusal :Refusal);
   # At once and without an outbox: ref and its subtree, or with epoch every
   # share of the session. cut is the cursor after which nothing under that
-  # authority commits. The same rules as the ops revoke and bumpEpoch.
+  # authority commits. The same rules as the ops revoke and bumpEpoch. Through Space.open,
+  # the owner's ref of the session is revoked only with takeOver.
 
   events @5 (from :UInt64, limit :UInt32, hash :Data, understands :List(Text), keys :List(Text)) -> (events :List(Event), cursor :UInt64);
   # A page of the log after cursor from; cursor is the session's. hash is that of
@@ -285,9 +292,10 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   audit @8 (after :UInt64, limit :UInt32) -> (page :AuditPage);
   # The session's audit after a row. Only for an owner's ref.
 
-  rotate @9 (ref :Text, hash :Data) -> (cut :UInt64, refusal :Refusal);
+  rotate @9 (ref :Text, hash :Data, takeOver :Bool) -> (cut :UInt64, refusal :Refusal);
   # Puts a new owner's ref in this one's place: it takes over everything minted
-  # from this one, which alone is revoked. The same again gives the same cut.
+  # from this one, which alone is revoked. The same again gives the same cut. Through
+  # Space.open it puts the new one in the place of the session's owner's, only with takeOver.
 
   share @10 (ref :NewRef) -> (refusal :Refusal);
   # At once and without an outbox: mints a durable ref from this one, by the same

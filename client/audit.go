@@ -15,7 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -51,7 +50,7 @@ func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditP
 
 // Audit is Session.Audit for a space. The error is MissingRight for any ref but its root ref.
 func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
-	return sp.client.audit(ctx, sp.saved, methods.SpaceAudit, after, limit)
+	return sp.client.audit(ctx, sp.access(), methods.SpaceAudit, after, limit)
 }
 
 // AuditOptions are the options of FollowAudit.
@@ -116,7 +115,7 @@ func followAudit(ctx context.Context, o AuditOptions, read func(context.Context,
 	}
 }
 
-func (c *Client) audit(ctx context.Context, ref outbox.SavedRef, method methods.Method, after uint64, limit uint32) (page AuditPage, err error) {
+func (c *Client) audit(ctx context.Context, ref access, method methods.Method, after uint64, limit uint32) (page AuditPage, err error) {
 	err = c.call(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callAudit(ctx, live, method, after, limit)
 	}, func(results capnp.Struct) error {

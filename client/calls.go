@@ -130,10 +130,11 @@ func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, keys []
 	})
 }
 
-func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool) *rpc.Promise {
+func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch, takeOver bool) *rpc.Promise {
 	return call(ctx, session, methods.SessionRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_revoke_Params(s)
 		p.SetEpoch(epoch)
+		p.SetTakeOver(takeOver)
 		return p.SetRef(refID)
 	})
 }

@@ -27,7 +27,7 @@ func ExampleClient_Redeem() {
 		log.Fatal(err)
 	}
 	fmt.Println(d.Grant.Rights, d.Grant.Dead == fault.None)
-	// Output: share,revoke,create,list true
+	// Output: share,revoke,create,list,manage true
 }
 
 // A narrower capability goes to another program in a call, over whatever

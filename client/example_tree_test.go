@@ -69,7 +69,7 @@ func ExampleSpace_Refs() {
 		fmt.Println(ref.Label, ref.Rights)
 	}
 	// Output:
-	// root share,revoke,create,list
+	// root share,revoke,create,list,manage
 	// the session's read,append,share,revoke,break,schema
 }
 
@@ -166,4 +166,43 @@ func ExampleSpace_Rotate() {
 	// Output:
 	// true
 	// true <nil>
+}
+
+// Open reaches any session of the space, whoever made it, under the space's own ref.
+func ExampleSpace_Open() {
+	ctx := context.Background()
+	_, sp, stop := exampleSpace(ctx)
+	defer stop()
+	theirs, create := sp.Create(client.CreateOptions{Actor: "agent"}) // by another, in truth
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	s, err := sp.Open(theirs.ID())
+	if err != nil {
+		log.Fatal(err)
+	}
+	b := s.Batch()
+	b.Share(client.ShareOptions{Rights: capability.Read, Actor: "reviewer"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = s.Revoke(ctx, theirs.Ref().ID) // the agent would lose the session
+	fmt.Println(fault.CodeOf(err))
+
+	mine, _, err := s.TakeOver(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = theirs.Describe(ctx)
+	fmt.Println(fault.CodeOf(err))
+	if _, err := s.RevokeOwner(ctx, mine.Ref().ID); err != nil {
+		log.Fatal(err)
+	}
+	d, err := mine.Describe(ctx)
+	fmt.Println(d.Grant.Dead, err)
+	// Output:
+	// not_an_owner
+	// none
+	// revoked <nil>
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
@@ -34,11 +35,22 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 		return nil, err
 	}
 	target := p.restore(ctx, through, req.Redemptions[through.ID])
-	defer func() { target.Release() }()
+	defer func() {
+		if target != nil {
+			target.Release()
+		}
+	}()
 	if req.SpaceRef != nil {
 		space := target
 		target = p.createSession(ctx, through, space, req.Session, req.OwnerRef)
 		space.Release()
+	} else if capability.IsSpace(through.Target()) { // by the right manage
+		space := target
+		target, err = p.openSession(ctx, through, space, req.Session)
+		space.Release()
+		if err != nil {
+			return nil, err
+		}
 	}
 	var held []*rpc.Ref
 	for _, ref := range req.LiveRefs {

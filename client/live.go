@@ -13,7 +13,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -52,7 +51,7 @@ type Live struct {
 // call. It takes no right, and is tried once. The error is Widening if it would allow more. The
 // caller releases it.
 func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
-	cap, err := s.client.attenuate(ctx, s.saved, methods.SessionAttenuate, o)
+	cap, err := s.client.attenuate(ctx, s.access(s.saved), methods.SessionAttenuate, o)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +60,14 @@ func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, err
 
 // Attenuate is Session.Attenuate for a space.
 func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
-	cap, err := sp.client.attenuate(ctx, sp.saved, methods.SpaceAttenuate, o)
+	cap, err := sp.client.attenuate(ctx, sp.access(), methods.SpaceAttenuate, o)
 	if err != nil {
 		return nil, err
 	}
 	return &Live{cap: cap, space: true}, nil
 }
 
-func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method methods.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
+func (c *Client) attenuate(ctx context.Context, ref access, method methods.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}

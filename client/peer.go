@@ -12,8 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"capnproto.org/go/capnp/v3"
 	"github.com/mooring-rpc/mooring/capability"
+
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -238,6 +241,32 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 	case <-ctx.Done():
 	}
 	return live, nil
+}
+
+// reach returns the live capability of an object, for the caller to release. The error is for a session
+// that is opened by the right manage, if that is not in use at the server.
+func (p *peer) reach(ctx context.Context, to access) (*rpc.Ref, error) {
+	live := p.restore(ctx, to.Ref, to.Redemption)
+	if to.managed == "" {
+		return live, nil
+	}
+	defer live.Release()
+	return p.openSession(ctx, to.Ref, live, to.managed)
+}
+
+// openSession returns the object of a session that is opened through a space's ref, by the right manage,
+// whose live capability is space.
+func (p *peer) openSession(ctx context.Context, through capability.Ref, space *rpc.Ref, id string) (*rpc.Ref, error) {
+	if p.missing(session.FeatureManage) != 0 {
+		if err := p.awaitFeatures(ctx, session.FeatureManage); err != nil {
+			return nil, err
+		}
+	}
+	return p.cached("open "+id+" through "+liveKey(through), func() *rpc.Promise {
+		return call(ctx, space, methods.SpaceOpen, func(s capnp.Struct, _ *rpc.CapTable) error {
+			return wire.Space_open_Params(s).SetSession(id)
+		})
+	}), nil
 }
 
 // createSession returns the object of a session that is about to be created under a space's ref,

@@ -54,7 +54,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 		}
 		saved = s.saved
 	}
-	d, err = c.describe(ctx, saved)
+	d, err = c.describe(ctx, access{SavedRef: saved})
 	switch code := fault.CodeOf(err); {
 	case err == nil: // the ref redeemed last is preferred
 		answer := d.refAnswer()
@@ -102,7 +102,7 @@ func (d *Description) readSpace(results capnp.Struct) error {
 
 // Describe returns a description of the ref the space is reached by.
 func (sp *Space) Describe(ctx context.Context) (Description, error) {
-	return sp.client.describe(ctx, sp.saved)
+	return sp.client.describe(ctx, sp.access())
 }
 
 // listPage is how many sessions are requested at once.
@@ -130,7 +130,7 @@ func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo,
 		for more := true; more; {
 			next := ""
 			var page []SessionInfo
-			err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+			err := sp.client.call(ctx, sp.access(), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 				return callList(ctx, live, after, o, listPage)
 			}, func(results capnp.Struct) error {
 				r := wire.Space_list_Results(results)
@@ -369,15 +369,21 @@ type Cut struct {
 // Revoke revokes a ref of the session and all refs minted from it, at once and without the
 // outbox. Repeating it returns the same cut.
 func (s *Session) Revoke(ctx context.Context, refID string) (Cut, error) {
-	return s.revoke(ctx, refID, false)
+	return s.revoke(ctx, refID, false, false)
+}
+
+// RevokeOwner is Revoke of the owner's ref of a session that was opened through its space (Space.Open),
+// which Revoke refuses (NotAnOwner): whoever has it loses the session, with all refs minted from it.
+func (s *Session) RevokeOwner(ctx context.Context, refID string) (Cut, error) {
+	return s.revoke(ctx, refID, false, true)
 }
 
 // BumpEpoch revokes every share of the session, at once and without the outbox.
-func (s *Session) BumpEpoch(ctx context.Context) (Cut, error) { return s.revoke(ctx, "", true) }
+func (s *Session) BumpEpoch(ctx context.Context) (Cut, error) { return s.revoke(ctx, "", true, false) }
 
-func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut, err error) {
+func (s *Session) revoke(ctx context.Context, refID string, epoch, takeOver bool) (cut Cut, err error) {
 	err = s.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return callRevoke(ctx, live, refID, epoch)
+		return callRevoke(ctx, live, refID, epoch, takeOver)
 	}, func(results capnp.Struct) error {
 		r := wire.Session_revoke_Results(results)
 		w, err := r.Refusal()
@@ -400,15 +406,15 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut
 // over one connection it returns the same ref. It is tried once: if the connection breaks, the
 // server may have minted a ref whose secret is lost.
 func (s *Session) Save(ctx context.Context) (capability.Ref, error) {
-	return s.client.save(ctx, s.saved)
+	return s.client.save(ctx, s.access(s.saved))
 }
 
 // Save is Session.Save for a space.
 func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
-	return sp.client.save(ctx, sp.saved)
+	return sp.client.save(ctx, sp.access())
 }
 
-func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
+func (c *Client) save(ctx context.Context, ref access) (made capability.Ref, err error) {
 	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, methods.PersistentSave, nil)
 	}, func(results capnp.Struct) error {
@@ -441,7 +447,7 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 }
 
 // call is retry, and learns what a ref allows when it turns out to lack a right.
-func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+func (c *Client) call(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	err := c.retry(ctx, ref, ask, read)
 	if fault.CodeOf(err) == fault.MissingRight {
 		c.learnRights(ctx, ref)
@@ -451,7 +457,7 @@ func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context
 
 // retry makes one call on a ref's live capability and reads its results, again while the error is
 // transient and RetryTimeout lasts.
-func (c *Client) retry(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+func (c *Client) retry(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.RetryTimeout, 0))
 	defer giveUp()
 	defer context.AfterFunc(c.ctx, giveUp)()
@@ -500,12 +506,15 @@ func canceledAfter(ctx context.Context, last error) error {
 // try is one attempt of retry. It ends by itself if no server can be reached, or none answers
 // hello in time (dialTimeout, helloTimeout); the answer of a server that has answered hello is
 // waited for without a limit.
-func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+func (c *Client) try(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	p, err := c.peer(ctx, ref.Ref)
 	if err != nil {
 		return err
 	}
-	live := p.restore(ctx, ref.Ref, ref.Redemption)
+	live, err := p.reach(ctx, ref)
+	if err != nil {
+		return err
+	}
 	defer live.Release()
 	answer := ask(ctx, live)
 	defer answer.Release()

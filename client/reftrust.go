@@ -72,7 +72,7 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 	}
 	c.probing[key] = true
 	c.tasks.Go(func() {
-		if _, err := c.describe(c.ctx, ref); err != nil {
+		if _, err := c.describe(c.ctx, access{SavedRef: ref}); err != nil {
 			c.cfg.Logger.Debug("a ref has another address, which does not answer", "ref", ref.Ref, "error", err)
 		}
 		c.mu.Lock()
@@ -82,15 +82,15 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 }
 
 // describe asks the server what a ref is for and what it allows.
-func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Description, err error) {
+func (c *Client) describe(ctx context.Context, ref access) (d Description, err error) {
 	method, read := methods.SessionDescribe, d.readSession
-	if capability.IsSpace(ref.Target()) {
+	if ref.managed == "" && capability.IsSpace(ref.Target()) {
 		method, read = methods.SpaceDescribe, d.readSpace
 	}
 	err = c.retry(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, method, nil)
 	}, read)
-	if err == nil {
+	if err == nil && ref.managed == "" {
 		c.saveAnswer(ctx, ref.Ref, d.refAnswer())
 	}
 	return d, err
@@ -98,8 +98,8 @@ func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Descripti
 
 // learnRights asks what a saved ref allows, if that is unknown, so that refFor can choose another
 // ref where this one lacks the right.
-func (c *Client) learnRights(ctx context.Context, ref outbox.SavedRef) {
-	if c.box == nil {
+func (c *Client) learnRights(ctx context.Context, ref access) {
+	if c.box == nil || ref.managed != "" {
 		return
 	}
 	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID && kept.Rights == 0 {
@@ -112,7 +112,10 @@ func usedKey(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
 
 // noteAccepted records what the answer to a call tells of its ref, until a server has accepted the
 // ref; err is the error of the call.
-func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err error) {
+func (c *Client) noteAccepted(ctx context.Context, ref access, err error) {
+	if err != nil && ref.managed != "" {
+		return // which may be about the session
+	}
 	c.mu.Lock()
 	before := c.confirmed[usedKey(ref.Ref)]
 	c.mu.Unlock()

@@ -28,11 +28,37 @@ import (
 // broken connection may be recorded as denied. Repeated on a value whose ref was rotated here
 // before, it returns the replacement, with its cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
-	saved, cut, err := s.client.rotate(ctx, s.refFor(ctx, capability.SessionRights))
+	if s.manage {
+		return nil, Cut{}, fault.NotAnOwner.With("the session was opened through its space: TakeOver replaces the ref of its owner, who loses it then")
+	}
+	saved, cut, err := s.client.rotate(ctx, s.refFor(ctx, capability.SessionRights).SavedRef)
 	if err != nil {
 		return nil, cut, err
 	}
 	return &Session{client: s.client, id: s.id, saved: saved}, cut, nil
+}
+
+// TakeOver replaces the owner's ref of a session that was opened through its space (Space.Open) by a new
+// one, which is saved in the outbox before the server is asked: it takes over everything shared from the old
+// one, and whoever has the old one loses the session. It returns the session under the new ref. If the
+// answer is lost, it may be repeated. The error is NotAnOwner for any other session.
+func (s *Session) TakeOver(ctx context.Context) (*Session, Cut, error) {
+	if !s.manage {
+		return nil, Cut{}, fault.NotAnOwner.With("a session that was opened through its space is taken over: Rotate replaces the ref that it is reached by here")
+	}
+	made := s.saved.Ref.New(s.id)
+	if err := s.client.box.PutRef(ctx, made, outbox.RefMeta{Role: outbox.Shared}); err != nil {
+		return nil, Cut{}, err
+	}
+	cut, err := s.client.callRotate(ctx, s.access(s.saved), made)
+	if err != nil {
+		if isRotationRefused(err) {
+			_ = s.client.box.DropRef(context.WithoutCancel(ctx), made.ID, false)
+		}
+		return nil, cut, err
+	}
+	owned, err := s.client.Session(ctx, made)
+	return owned, cut, err
 }
 
 // Rotate is Session.Rotate for a space's root ref, which has no cut.
@@ -73,7 +99,7 @@ func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFoun
 	if err != nil || saved.ID == old.ID {
 		return saved, cut, notFound
 	}
-	d, err := c.describe(ctx, old)
+	d, err := c.describe(ctx, access{SavedRef: old})
 	if err == nil && d.Grant.Dead == fault.None {
 		err = notFound
 	}
@@ -82,7 +108,12 @@ func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFoun
 }
 
 func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made capability.Ref) (cut Cut, err error) {
-	space := capability.IsSpace(old.Target())
+	return c.callRotate(ctx, access{SavedRef: old}, made)
+}
+
+// callRotate asks for a rotation, or for that of the owner's ref of a managed session.
+func (c *Client) callRotate(ctx context.Context, old access, made capability.Ref) (cut Cut, err error) {
+	space := old.managed == "" && capability.IsSpace(old.Target())
 	method := methods.SessionRotate
 	if space {
 		method = methods.SpaceRotate
@@ -90,6 +121,9 @@ func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made 
 	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_rotate_Params(s) // Space.rotate's are laid out alike
+			if !space {
+				p.SetTakeOver(old.managed != "")
+			}
 			hash := made.Secret.Hash()
 			if err := p.SetHash(hash[:]); err != nil {
 				return err

@@ -22,6 +22,7 @@ type Session struct {
 	client *Client
 	id     string
 	saved  outbox.SavedRef
+	manage bool // saved is a ref of its space, by whose right manage it is opened
 	byID   bool // saved was chosen among the session's saved refs, for appending: other rights may use another
 }
 
@@ -59,6 +60,17 @@ func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) 
 	return &Space{client: c, id: ref.Target(), saved: saved}, nil
 }
 
+// Open returns a session of the space by its id, with all rights, for which the space's ref needs the right
+// manage. What is done there is done under that ref, and batches are sent through it, also by a later
+// process. A server that does not know the right, or beside which one runs that does not, refuses it
+// (Unsupported); batches wait in the outbox. The error is BadArgument if id is not a session's.
+func (sp *Space) Open(id string) (*Session, error) {
+	if !capability.IsSession(id) {
+		return nil, fault.BadArgument.With("%q is not a session's id", fault.Clip(id))
+	}
+	return &Session{client: sp.client, id: id, saved: sp.saved, manage: true}, nil
+}
+
 // SessionByID returns a session by its id or its external id. Each verb then uses the saved ref
 // of the session that has the right it needs (outbox.Box.RefFor); Session.Ref is the one for
 // appending. The error is NotFound or Ambiguous.
@@ -77,14 +89,30 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 }
 
 // refFor returns the ref to use for a verb that needs the rights want.
-func (s *Session) refFor(ctx context.Context, want capability.Rights) outbox.SavedRef {
+func (s *Session) refFor(ctx context.Context, want capability.Rights) access {
 	if s.byID && s.client.box != nil {
 		if saved, err := s.client.box.RefFor(ctx, s.id, want); err == nil {
-			return saved
+			return s.access(saved)
 		}
 	}
-	return s.saved
+	return s.access(s.saved)
 }
+
+// access is how an object is reached: by a ref, or, if managed is not "", as the session of that id
+// through the ref of its space, by the right manage.
+type access struct {
+	outbox.SavedRef
+	managed string
+}
+
+func (s *Session) access(saved outbox.SavedRef) access {
+	if s.manage {
+		return access{saved, s.id}
+	}
+	return access{SavedRef: saved}
+}
+
+func (sp *Space) access() access { return access{SavedRef: sp.saved} }
 
 // call is Client.call under the ref for the rights want.
 func (s *Session) call(ctx context.Context, want capability.Rights, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
@@ -94,7 +122,7 @@ func (s *Session) call(ctx context.Context, want capability.Rights, ask func(con
 
 // explainRef adds to a refusal for a missing right which ref it is about, if SessionByID chose
 // that ref.
-func (s *Session) explainRef(err error, ref outbox.SavedRef) error {
+func (s *Session) explainRef(err error, ref access) error {
 	var f *fault.Error
 	if !s.byID || !errors.As(err, &f) || f.Code != fault.MissingRight && f.Code != fault.NotAnOwner {
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -118,7 +117,7 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[Even
 // subscription is one subscriber over all its connections.
 type subscription struct {
 	session    *Session
-	ref        outbox.SavedRef
+	ref        access
 	handle     func(Event) error
 	keys       []string
 	window     uint32
@@ -161,7 +160,10 @@ func (sub *subscription) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live := p.restore(ctx, sub.ref.Ref, sub.ref.Redemption)
+	live, err := p.reach(ctx, sub.ref)
+	if err != nil {
+		return err
+	}
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)

@@ -14,7 +14,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
-	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -45,10 +44,10 @@ func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, err
 
 // Refs is Session.Refs for a space's ref. The tree includes the refs of sessions made under it.
 func (sp *Space) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return sp.client.refs(ctx, sp.saved, methods.SpaceRefs, under)
+	return sp.client.refs(ctx, sp.access(), methods.SpaceRefs, under)
 }
 
-func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method methods.Method, under string) iter.Seq2[RefInfo, error] {
+func (c *Client) refs(ctx context.Context, ref access, method methods.Method, under string) iter.Seq2[RefInfo, error] {
 	return func(yield func(RefInfo, error) bool) {
 		var level []RefInfo // an older server's refs, by depth, over all pages
 		for after, more := "", true; more; {
@@ -156,7 +155,7 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 		return capability.Ref{}, err
 	}
 	ref := o.newRef(sp.saved.Ref, sp.id)
-	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err := sp.client.call(ctx, sp.access(), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callShare(ctx, live, methods.SpaceShare, ref, o)
 	}, readShared)
 	if err != nil {
@@ -206,7 +205,7 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // but cannot be reached. It returns how many refs died by this call. They are dead when it
 // returns, whatever the number: a repeat returns 0, as may a call whose first answer was lost.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
-	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = sp.client.call(ctx, sp.access(), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, methods.SpaceRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Space_revoke_Params(s).SetRef(refID)
 		})

@@ -298,9 +298,12 @@ func TestUpgradeToState(t *testing.T) {
 					exec("INSERT INTO sessions (id) VALUES ('" + string(rune('a'+i)) + "')")
 				}
 				exec("INSERT INTO sessions (id, cursor) VALUES ('needs', 7) ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor")
-				var sum, pending, want int
-				if err := db.QueryRow("SELECT sum(needs), (SELECT count(*) FROM meta WHERE name = 'upgrade') FROM sessions").Scan(&sum, &pending); err != nil {
+				var sum, pending, unsaid, want int
+				if err := db.QueryRow("SELECT sum(needs), (SELECT count(*) FROM meta WHERE name = 'upgrade'), (SELECT count(*) FROM meta WHERE name = 'manage') FROM sessions").Scan(&sum, &pending, &unsaid); err != nil {
 					t.Fatal(err)
+				}
+				if unsaid != spaces {
+					t.Errorf("the audits of %d spaces are to say that roots have manage, want %d", unsaid, spaces)
 				}
 				if d.name == "postgres" {
 					want = spaces

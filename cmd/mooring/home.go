@@ -162,7 +162,7 @@ func (h *homeFlags) withClient(ctx context.Context, body func(ctx context.Contex
 
 // withRef is withClient for work on a REF: an invalid REF is reported before anything is opened.
 func (h *homeFlags) withRef(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
-	if _, _, err := h.ref(ctx, arg); err != nil {
+	if err := h.refArg(ctx, arg).err; err != nil {
 		return err
 	}
 	return h.withClient(ctx, body)

@@ -19,7 +19,8 @@ import (
 // refHelp is in the help of every command that takes a REF.
 const refHelp = "REF is a ref's text, @FILE that contains one, or the id of a session (or its external id, if it is\n" +
 	"unambiguous) or of a ref that the home folder knows. Process lists show a text given as an\n" +
-	"argument, with its secret; use @FILE to avoid that."
+	"argument, with its secret; use @FILE to avoid that. SPACE/ID is the session of that id by the\n" +
+	"right manage, where SPACE is a ref of its space, given as a REF: @srv/owner.ref/ses_01J…"
 
 // usageError is an error visible from the command line alone: a usage error, whatever its code.
 type usageError struct{ error }
@@ -28,9 +29,10 @@ func (m usageError) Unwrap() error { return m.error }
 
 // refArg is a parsed REF.
 type refArg struct {
-	ref capability.Ref
-	id  string // if it is not a ref's text
-	err error
+	ref   capability.Ref
+	id    string // if it is not a ref's text
+	under string // what follows in SPACE/ID, of which ref and id are SPACE: the id of a session, or of a ref of one
+	err   error
 }
 
 // maxRefFile bounds a file with a ref, in bytes, including white space.
@@ -39,6 +41,15 @@ const maxRefFile = 4096 + 16
 // ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept in
 // refArgs, since a pipe can be read once. Errors never contain the text.
 func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
+	got := h.refArg(ctx, arg)
+	if got.err == nil && got.under != "" {
+		got.err = fault.Usage.With("a session that is opened through its space does not do here: make a ref to it with mooring share SPACE/ID, and give that")
+	}
+	return got.ref, got.id, got.err
+}
+
+// refArg is ref, for SPACE/ID too.
+func (h *homeFlags) refArg(ctx context.Context, arg string) refArg {
 	got, known := h.refArgs[arg]
 	if !known {
 		got = readRefArg(ctx, arg)
@@ -47,11 +58,35 @@ func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id
 		}
 		h.refArgs[arg] = got
 	}
-	return got.ref, got.id, got.err
+	return got
+}
+
+// cutManaged splits SPACE/ID.
+func cutManaged(text string) (space, id string, ok bool) {
+	i := strings.LastIndex(text, "/")
+	if i <= 0 {
+		return "", "", false
+	}
+	space, id = text[:i], text[i+1:]
+	session := id
+	if target := capability.Target(id); target != "" {
+		session = target
+	}
+	named := strings.HasPrefix(space, "@") || strings.Contains(space, "#") || capability.IsSpace(space) || capability.IsSpace(capability.Target(space))
+	return space, id, named && capability.IsSession(session)
 }
 
 func readRefArg(ctx context.Context, arg string) (a refArg) {
 	text := trimRef(arg)
+	if space, id, ok := cutManaged(text); ok {
+		if a = readRefArg(ctx, space); a.err != nil {
+			return a
+		}
+		if a.under = id; a.id == "" && !capability.IsSpace(a.ref.Target()) {
+			a.err = fault.Usage.With("SPACE/ID is a session of a space, and what comes before the / is no ref of a space")
+		}
+		return a
+	}
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
 		data, err := readFileLimited(ctx, name, maxRefFile)
 		if errors.Is(err, errStopped) {
@@ -174,6 +209,10 @@ func notSavedError(id string, err error) error {
 // session returns the session of a REF. For a session's id each verb uses the saved ref that has
 // the right it needs.
 func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	got := h.refArg(ctx, arg)
+	if got.err == nil && capability.IsSession(got.under) {
+		return h.managed(ctx, c, got, got.under)
+	}
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return nil, err
@@ -198,9 +237,31 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	return c.Session(ctx, ref)
 }
 
+// managed returns a session that is opened through the space of SPACE/ID.
+func (h *homeFlags) managed(ctx context.Context, c *client.Client, arg refArg, id string) (*client.Session, error) {
+	ref := arg.ref
+	if arg.id != "" {
+		saved, err := h.savedRef(ctx, c.Outbox(), arg.id, capability.Manage)
+		if err != nil {
+			return nil, err
+		}
+		ref = saved.Ref
+	}
+	sp, err := c.Space(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	h.target = id
+	return sp.Open(id)
+}
+
 // sessionOrSpace returns the session or the space of a REF; the other is nil. Of several refs of
 // a space it uses one with the right want.
 func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
+	if h.refArg(ctx, arg).under != "" {
+		s, err := h.session(ctx, c, arg)
+		return s, nil, err
+	}
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return nil, nil, err

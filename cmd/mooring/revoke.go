@@ -17,7 +17,7 @@ import (
 )
 
 func revokeCmd(sh *cliEnv) *cobra.Command {
-	var epoch, yes bool
+	var epoch, yes, takeOver bool
 	cmd := &cobra.Command{
 		Use:   "revoke REF",
 		Short: "Revoke a ref and all made from it, or every share of a session",
@@ -29,16 +29,19 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 			"owner's ref or a space's root ref ends every ref, maybe the only ones: it asks on a\n" +
 			"terminal; otherwise it needs --yes. To replace one that has leaked, use mooring rotate.\n\n" +
 			"REF is the text of the ref to revoke, @FILE that contains it, or the ref's id (as share, redeem\n" +
-			"and tail print it). With --epoch it can be a session's id too.",
+			"and tail print it). With --epoch it can be a session's id too. SPACE/REF-ID, and SPACE/ID with --epoch,\n" +
+			"revoke by the right manage, where SPACE is a ref of the session's space; the session's\n" +
+			"owner's ref only with --take-over.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
 		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session, which begins a new epoch")
+	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/REF-ID), also its owner's ref")
 	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.revoke(ctx, c, args[0], epoch, yes || epoch)
+			return h.revoke(ctx, c, args[0], epoch, yes || epoch, takeOver)
 		})
 	}
 	h.completeRefs(cmd)
@@ -46,7 +49,10 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 }
 
 // revoke revokes; unless sure, it asks before it revokes an owner's ref.
-func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure bool) error {
+func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure, takeOver bool) error {
+	if got := h.refArg(ctx, arg); got.err == nil && got.under != "" {
+		return h.revokeManaged(ctx, c, got, epoch, sure, takeOver)
+	}
 	target, session, err := h.revokeTarget(ctx, arg, epoch)
 	if err != nil {
 		return err
@@ -89,6 +95,38 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 		}
 	}
 	return refused
+}
+
+// revokeManaged revokes a ref of a session, or its epoch, through the session's space.
+func (h *homeFlags) revokeManaged(ctx context.Context, c *client.Client, arg refArg, epoch, sure, takeOver bool) error {
+	target, id := arg.under, capability.Target(arg.under)
+	switch {
+	case epoch && id == "":
+		id = target
+	case epoch || id == "":
+		return fault.Usage.With("give the ref to revoke, SPACE/REF-ID, or --epoch and SPACE/ID for every share of a session")
+	}
+	s, err := h.managed(ctx, c, arg, id)
+	if err != nil {
+		return err
+	}
+	var cut client.Cut
+	if epoch {
+		cut, err = s.BumpEpoch(ctx)
+	} else {
+		if err := h.confirmRevoke(ctx, s.Refs, target, &sure); err != nil {
+			return err
+		}
+		revoke := s.Revoke
+		if takeOver {
+			revoke = s.RevokeOwner
+		}
+		cut, err = revoke(ctx, target)
+	}
+	if err != nil {
+		return err
+	}
+	return h.printCut(cut, target, epoch)
 }
 
 // confirmRevoke asks before revoking a ref with other refs below it, and sets sure. If the tree

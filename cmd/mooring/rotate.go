@@ -18,6 +18,7 @@ import (
 
 func rotateCmd(sh *cliEnv) *cobra.Command {
 	var file string
+	var takeOver bool
 	cmd := &cobra.Command{
 		Use:   "rotate REF",
 		Short: "Replace an owner's ref with a new one",
@@ -26,22 +27,24 @@ func rotateCmd(sh *cliEnv) *cobra.Command {
 			"is stored in the home folder, where pending ops are sent under it. It is not printed: --to\n" +
 			"writes it to a file. If the answer is lost, run it again; REF may still be the old one.\n" +
 			"Until the server has answered, nothing is sent under the old one, and the next command of\n" +
-			"the home folder continues the rotation.\n\n" + refHelp,
+			"the home folder continues the rotation. With --take-over SPACE/ID replaces the owner's ref of a\n" +
+			"session that another made; whoever has that one loses the session.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
 		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
+	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/ID), take it from its owner")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.rotate(ctx, c, args[0], file)
+			return h.rotate(ctx, c, args[0], file, takeOver)
 		})
 	}
 	h.completeRefs(cmd)
 	return cmd
 }
 
-func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string) error {
+func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string, takeOver bool) error {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return err
@@ -64,7 +67,16 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 		}
 	} else {
 		old = s.Ref()
-		if s, cut, err = s.Rotate(ctx); err == nil {
+		if h.refArg(ctx, arg).under != "" {
+			if !takeOver {
+				file.discard()
+				return fault.Usage.With("this would replace the ref of the session's owner, who loses the session then: --take-over, if it is meant")
+			}
+			old.ID = "the owner's ref"
+			if s, cut, err = s.TakeOver(ctx); err == nil {
+				fresh = s.Ref()
+			}
+		} else if s, cut, err = s.Rotate(ctx); err == nil {
 			fresh = s.Ref()
 		}
 	}

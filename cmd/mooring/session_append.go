@@ -148,6 +148,9 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 // checkAppendRef checks REF before standard input is read: it may be the file's name, with REF
 // forgotten.
 func (h *homeFlags) checkAppendRef(ctx context.Context, c *client.Client, args []string) error {
+	if h.refArg(ctx, args[0]).under != "" {
+		return nil // there is no need to guess
+	}
 	ref, id, err := h.ref(ctx, args[0])
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f i
 		return err
 	}
 	for _, ref := range refs { // before anything is done
-		if _, _, err := h.ref(ctx, ref); err != nil {
+		if err := h.refArg(ctx, ref).err; err != nil {
 			return err
 		}
 	}

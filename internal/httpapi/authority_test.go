@@ -118,6 +118,60 @@ func TestRefsOfASpace(t *testing.T) {
 	})
 }
 
+// A ref of the space with manage stands for the owner's in every request to a session, whoever made it, and
+// takes it over only if it says so.
+func TestManage(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		space := "/spaces/" + r.owner.Target()
+		maker := r.must(201, "POST", space+"/refs", r.owner.Text(), obj{"rights": []string{"create", "share", "list", "revoke"}})["text"].(string)
+		manager := r.must(201, "POST", space+"/refs", r.owner.Text(), obj{"rights": []string{"manage", "share"}})["text"].(string)
+		made := r.must(201, "POST", space+"/sessions", maker, obj{})
+		at, owner := "/sessions/"+made["session"].(string), made["text"].(string)
+		for _, ref := range []string{r.owner.Text(), manager} {
+			if d := r.must(200, "GET", at, ref, nil)["grant"].(obj); d["ref"] != refOf(t, ref).ID || d["owner"] != true {
+				t.Errorf("it is reached under %v", d)
+			}
+			minted := r.must(201, "POST", at+"/refs", ref, obj{"rights": []string{"read"}})
+			r.must(200, "GET", at+"/events", minted["text"].(string), nil)
+			if rows := r.must(200, "GET", at+"/refs", ref, nil)["refs"].([]any); rows[0].(obj)["ref"] != made["ref"] {
+				t.Errorf("the refs are %v", rows)
+			}
+			r.must(200, "GET", at+"/audit", ref, nil)
+			r.must(200, "DELETE", at+"/refs/"+minted["ref"].(string), ref, nil)
+			for path, body := range map[string]any{"/rotate": obj{}, "/refs/" + made["ref"].(string): nil, "/refs/" + made["ref"].(string) + "?take_over=false": nil} {
+				method := map[bool]string{true: "POST", false: "DELETE"}[body != nil]
+				if got := r.ask(method, at+path, ref, body); got.code() != "not_an_owner" {
+					t.Errorf("%s %s without a word: %d %s", method, path, got.status, got.text)
+				}
+			}
+		}
+		if got := r.ask("GET", at, maker, nil); got.code() != "missing_right" {
+			t.Errorf("without the right: %d %s", got.status, got.text)
+		}
+		if got := r.ask("GET", "/sessions/"+capability.SessionPrefix+ulid.Make().String(), manager, nil); got.code() != "not_found" {
+			t.Errorf("no session of the space: %d %s", got.status, got.text)
+		}
+		if got := r.ask("POST", space+"/refs", manager, obj{"rights": []string{"manage"}}); got.code() != "widening" {
+			t.Errorf("giving it on: %d %s", got.status, got.text)
+		}
+		if got := r.ask("DELETE", at+"/refs/"+made["ref"].(string)+"?take_over=yes", manager, nil); got.code() != "bad_argument" {
+			t.Errorf("take_over=yes: %d %s", got.status, got.text)
+		}
+		fresh := r.must(201, "POST", at+"/rotate", manager, obj{"take_over": true})
+		if got := r.ask("GET", at, owner, nil); got.code() != "revoked" {
+			t.Errorf("who had it: %d %s", got.status, got.text)
+		}
+		r.must(200, "GET", at, fresh["text"].(string), nil)
+		r.must(200, "DELETE", at+"/refs/"+fresh["ref"].(string)+"?take_over=true", manager, nil)
+		r.must(200, "DELETE", space+"/refs/"+refOf(t, manager).ID, r.owner.Text(), nil)
+		if got := r.ask("GET", at, manager, nil); got.code() != "revoked" {
+			t.Errorf("afterwards: %d %s", got.status, got.text)
+		}
+	})
+}
+
 // A rotated ref is another's, with all that was minted from it, and a rotation that comes again
 // changes nothing.
 func TestRotate(t *testing.T) {

@@ -122,7 +122,7 @@ func (a *API) routes() routeTable {
 		Path + "sessions/{id}/batches":       {http.MethodPost: ofSession(plain(applyBatch))},
 		Path + "sessions/{id}/acknowledge":   {http.MethodPost: ofSession(plain(acknowledge))},
 		Path + "sessions/{id}/refs":          {http.MethodGet: ofSession(listRefs), http.MethodPost: ofSession(plain(share))},
-		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: ofSession(plain(revokeRef))},
+		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: ofSession(revokeRef)},
 		Path + "sessions/{id}/rotate":        {http.MethodPost: ofSession(plain(rotate))},
 	}
 	maps.Copy(all, sessionRoutes)

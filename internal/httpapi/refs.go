@@ -146,11 +146,19 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
 func revokeRef(q *request, live *objects.Capability) *fault.Error {
+	params, refused := q.query("take_over")
+	if refused != nil {
+		return refused
+	}
+	takeOver, refused := parseBoolParam("take_over", params["take_over"])
+	if refused != nil {
+		return refused
+	}
 	id := q.PathValue("ref_id")
 	if capability.Target(id) != live.Target() {
 		return fault.NotFound.With("the path names no ref of this session: give the id, without the secret")
 	}
-	cut, err := live.Revoke(q.Context(), id)
+	cut, err := live.Revoke(q.Context(), id, takeOver)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -176,7 +184,12 @@ func rotate(q *request, live *objects.Capability) *fault.Error {
 	}
 	var to session.Rotation
 	var hash []byte
-	refused = parseObject(nil, body, text("ref", &to.ID), bytes32("hash", &hash))
+	takeOver := false
+	members := []member{text("ref", &to.ID), bytes32("hash", &hash)}
+	if !live.IsSpace() {
+		members = append(members, boolean("take_over", &takeOver))
+	}
+	refused = parseObject(nil, body, members...)
 	if refused == nil {
 		refused = checkNamed(to.ID, hash)
 	}
@@ -185,7 +198,7 @@ func rotate(q *request, live *objects.Capability) *fault.Error {
 	}
 	copy(to.Hash[:], hash)
 	made := q.mintUnlessNamed(live, &to.ID, &to.Hash, false)
-	cut, err := live.Rotate(q.Context(), to)
+	cut, err := live.Rotate(q.Context(), to, takeOver)
 	if err != nil {
 		return q.toFault(err)
 	}

@@ -90,7 +90,7 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 	switch {
 	case !is(id):
 		return nil, fault.NotFound.With("the path names no %s: its id is %s and a ULID", kind, map[string]string{"session": capability.SessionPrefix, "space": capability.SpacePrefix}[kind])
-	case ref.Target() != id:
+	case ref.Target() != id && (kind != "session" || !capability.IsSpace(ref.Target())):
 		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
 	}
 	limits, refused := parseAttenuation(q.Header)
@@ -98,6 +98,12 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 		return nil, refused
 	}
 	live, refused := q.restore(ctx, ref)
+	if refused == nil && live.Target() != id { // by the right manage
+		var err error
+		if live, err = live.Open(ctx, id); err != nil {
+			return nil, q.toFault(err)
+		}
+	}
 	if refused != nil || limits == nil {
 		return live, refused
 	}
@@ -242,6 +248,14 @@ func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 		return 0, fault.BadArgument.With("%s is a whole number", name)
 	}
 	return n, nil
+}
+
+// parseBoolParam parses a parameter that is true or false; "" is false.
+func parseBoolParam(name, text string) (bool, *fault.Error) {
+	if text != "" && text != "true" && text != "false" {
+		return false, fault.BadArgument.With("%s is true or false", name)
+	}
+	return text == "true", nil
 }
 
 // parsePosition parses a position from two parameters.

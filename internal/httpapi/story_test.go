@@ -142,7 +142,7 @@ func TestTheStory(t *testing.T) {
 		if len(refs) != 2 || refs[1].(obj)["ref"] != reader["ref"] || refs[1].(obj)["dead"] != "revoked" {
 			t.Errorf("the refs are %v", refs)
 		}
-		if of := r.must(200, "GET", "/spaces/"+r.owner.Target(), r.owner.Text(), nil)["grant"].(obj); of["ref"] != r.owner.ID || len(of["rights"].([]any)) != 4 {
+		if of := r.must(200, "GET", "/spaces/"+r.owner.Target(), r.owner.Text(), nil)["grant"].(obj); of["ref"] != r.owner.ID || len(of["rights"].([]any)) != 5 {
 			t.Errorf("the space's ref allows %v", of)
 		}
 		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs)+1 { // the child's

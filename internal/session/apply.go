@@ -122,7 +122,12 @@ func (a *applier) authorizeRef(m method, name string, other capability.Rights) *
 	if err != nil {
 		return err
 	}
-	if g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner) {
+	switch {
+	case a.sub.Manage:
+		if g, err = managing(&a.s.row, g, a.sub.SpaceAttenuated, a.v.now); err != nil {
+			return err
+		}
+	case g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner):
 		g = nil // of another session, or named by its creator and not held
 	}
 	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, m.need, name)

@@ -102,6 +102,9 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	if target.Revoked != 0 {
 		return cutResult{a.unchanged(), target.Cut}, nil
 	}
+	if a.sub.Manage && target.Owner && !o.takeOver {
+		return nil, errTakeOver("revoke")
+	}
 	ev := a.emit(MethodRevoke, refKey(o.ref), 1, encode(revokePayload{o.ref}))
 	if err := a.v.revoke(RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
 		return nil, err

@@ -21,6 +21,9 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 		row.Op = a.op.OpID
 	}
 	a.v.audit = append(a.v.audit, row)
+	if a.sub.Manage {
+		a.v.audit = append(a.v.audit, inSpace(row))
+	}
 }
 
 // auditRow returns a row with the current time; under is its ref, which may be nil.
@@ -37,7 +40,7 @@ func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *ca
 // only counted, since their ref has reached its number of rows.
 func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capability.AuditRow) {
 	var under *capability.Grant
-	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
+	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && (slot.grant.Target == a.s.row.ID || a.sub.Manage) {
 		under = slot.grant
 	}
 	room := -1 // rows permitted; -1: DenialRows was not called yet

@@ -174,7 +174,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Ops:
 		return a.applyDirectOps(out)
 	}
-	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
+	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref, takeOver: d.TakeOver})
 	switch {
 	case d.Share != nil:
 		name, do = MethodShare, &opShare{mint: *d.Share, idempotent: true}

@@ -19,21 +19,23 @@ type Features uint32
 // The features. FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch,
 // add, claim and release, and the arguments expect and claim. FeatureSearch is the index of words, from
 // which every server removes what is purged; no op and no event needs it. FeatureFork is fork's argument
-// message, FeatureChildren create's argument parent; no event needs either.
+// message, FeatureChildren create's argument parent; no event needs either. FeatureManage is the right
+// manage, whose end an older server would not make a cut in the sessions that were opened by it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
 	FeatureFork
 	FeatureChildren
+	FeatureManage
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -93,12 +95,15 @@ func featuresOf(op *ledger.Intent) Features {
 
 // MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,
 // rights and methods that a server of the version before does not know.
-func MintFeatures(m *capability.MintRequest) Features {
+func MintFeatures(m *capability.MintRequest) (f Features) {
+	if m.Rights.Has(capability.Manage) {
+		f = FeatureManage
+	}
 	if m.ReadKeys != nil || m.WriteKeys != nil || m.Rights&capability.LaterRights != 0 ||
 		slices.ContainsFunc(m.Methods, func(name string) bool { return slices.Contains(keyMethods, name) }) {
-		return FeatureKeys
+		f |= FeatureKeys
 	}
-	return 0
+	return f
 }
 
 // keyMethods are the methods that need FeatureKeys whatever their arguments are.

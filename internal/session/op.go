@@ -382,7 +382,10 @@ func knownMethods(names []string) bool {
 	return true
 }
 
-type opRevoke struct{ ref string }
+type opRevoke struct {
+	ref      string
+	takeOver bool // under the right manage, also the session's owner's; of a direct call alone
+}
 
 func decodeRevoke(r *argReader) op { return &opRevoke{ref: r.refID("ref")} }
 

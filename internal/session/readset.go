@@ -57,6 +57,9 @@ func add(m map[string]map[string]struct{}, outer, inner string) {
 func (w *readSetBuilder) addSubmission(sub *Submission) {
 	b := &sub.Batch
 	w.sessions[b.Session] = struct{}{}
+	if sub.Manage { // shared: whoever ends the ref waits for this commit, and this one for them
+		w.spaces[capability.Target(sub.Ref)] = struct{}{}
+	}
 	for _, narrow := range []*capability.Grant{sub.Attenuated, sub.SpaceAttenuated} {
 		if narrow != nil && narrow.Expires > 0 && (w.validUntil == 0 || narrow.Expires < w.validUntil) {
 			w.validUntil = narrow.Expires
@@ -72,6 +75,7 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 		w.addRef(sub.Direct.Ref)
 		if r := sub.Direct.Rotate; r != nil {
 			w.addRef(r.ID)
+			w.addRef(r.Old)
 		}
 		if m := sub.Direct.Share; m != nil {
 			w.addRef(m.ID)

@@ -36,6 +36,12 @@ func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *faul
 	if !ok {
 		return 0, false, nil
 	}
+	if a.sub.Manage {
+		if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
+			return 0, false, nil // which rotateOwner finds, too
+		}
+		id = to.Old
+	}
 	old, err := a.v.grant(id)
 	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokedBy != to.ID {
 		return 0, false, err
@@ -56,6 +62,17 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 		return 0, err
 	}
 	old := a.grant
+	if a.sub.Manage {
+		if !a.sub.Direct.TakeOver {
+			return 0, errTakeOver("replace")
+		}
+		if old, err = a.v.grant(to.Old); err != nil {
+			return 0, err
+		}
+		if old == nil || !old.Owner || old.Target != a.s.row.ID || old.Revoked != 0 {
+			return 0, fault.NotFound.With("the session has no owner's ref that lives, or it was replaced just now")
+		}
+	}
 	g, err := capability.Rotate(old, to.ID, to.Hash, a.v.now)
 	if err != nil {
 		return 0, err

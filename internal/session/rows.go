@@ -177,6 +177,7 @@ type ReadSet struct {
 	Records         []RecordRange                // outcome records: for duplicates, references and acknowledgements
 	Grants          []string                     // by ref id
 	Lineages        []string                     // ref ids to read with all their ancestors (for revoke), into Rows.Grants
+	Managed         []string                     // space's refs: the sessions that each has opened by the right manage; the rows of these, and of those whose refs were minted from it, are locked
 	Trees           []string                     // ref ids: for each, the number of living refs by session or space in its tree, itself included
 	EntryMeta       map[string][]string          // session → keys: entries without their payload
 	Entries         map[string][]string          // session → keys: entries with their payload
@@ -233,7 +234,8 @@ type Rows struct {
 	Logs          map[string][]*Event          // session → events in cursor order
 	PayloadEvents map[string][]*Event          // session → events in cursor order, with Cursor and Method, and with Payload if the event only may hold the key's
 	External      map[ExternalID]string        // → session
-	Trees         map[string]map[string]uint64 // ref id → session or space → living refs
+	Managed       map[string][]string          // ref id → sessions, in order
+	Trees         map[string]map[string]uint64 // ref id → session or space → living refs; 0 where a ref of the tree only manages the session
 	FreeKeys      []*Entry                     // entries without payload, by key
 	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
@@ -262,6 +264,7 @@ type Changes struct {
 	Claims      []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
+	Managed     []Managed           // that space's refs have opened, again or anew
 	Charges     []Charge            // by ref
 	Rotate      []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
 	Revoke      []RevokedGrant      // with all living descendants, in one statement

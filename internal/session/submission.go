@@ -32,8 +32,12 @@ type Submission struct {
 	// mints, and only for the outbox whose create applied: naming an owner ref is not holding it.
 	Space string
 
+	// Manage says that Ref is the id of a space's ref, which acts in the session by its right manage.
+	Manage bool
+
 	// Attenuated has the limits of the live object, nil if it has all of Ref's authority;
-	// SpaceAttenuated is the same for Space.
+	// SpaceAttenuated is the same for Space, or,
+	// with Manage, for the live object of the space.
 	Attenuated, SpaceAttenuated *capability.Grant
 
 	// PassedRefs are the refs of the other live sessions passed in the call: fork's source, create's
@@ -75,6 +79,8 @@ func (o *Opening) Note(answer *Answer) {
 // by the rules of the ops revoke and bumpEpoch. With Share it is Session.share, by the rules of the
 // op share, except that a repetition changes nothing; with Rotate it is Session.rotate.
 //
+// With TakeOver, a submission under Manage may revoke the session's owner's ref, and Rotate replaces it.
+//
 // With Ops, Batch.Ops are applied, all or none, and not recorded. This is for a caller without an
 // outbox that can repeat everything without harm: puts and removes, without references, or a create
 // alone. Ops after the create come in other calls, under the ref that it minted: the space's ref
@@ -88,6 +94,8 @@ type Direct struct {
 	Epoch  bool
 	Ref    string
 
+	TakeOver bool
+
 	// SharedExternalID, for a create, permits other living sessions that were created under the
 	// same ref to have the same external id.
 	SharedExternalID bool
@@ -100,6 +108,7 @@ func (s *Submission) sharesExternalID() bool { return s.Direct != nil && s.Direc
 type Rotation struct {
 	ID   string
 	Hash [32]byte
+	Old  string // under the right manage: the owner's ref that is replaced
 }
 
 // Answer is the result of one Submission.

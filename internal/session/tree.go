@@ -3,7 +3,6 @@ package session
 // Trees of refs: pages of one, and the revocation of a tree that spans sessions.
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -75,7 +74,7 @@ func IsTreePosition(place string, line []string) bool {
 // session can be created below the ref, and the caller has checked that by may revoke it; trees is
 // that Load's result for ref (ReadSet.Trees), peer the address that the call came from.
 //
-// Each session that loses a living ref is locked, in id order, and gets an event: its cursor is the
+// Each session that loses a living ref, or one that has opened it by the right manage, is locked, in id order, and gets an event: its cursor is the
 // cut of the session's refs, and it notifies the subscribers on every replica, as a revoke in the
 // session itself does. So a space's ref over very many sessions costs an event and two audit rows
 // for each, in one transaction. refs is how many refs were revoked.
@@ -96,23 +95,15 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	for _, n := range rows.Trees[ref] { // includes refs shared before the locks were taken
 		refs += n
 	}
-	actor := cmp.Or(by.Actor, capability.DefaultOwnerActor) // a space's root ref has no actor
-	row := func(target string, cut uint64) *capability.AuditRow {
-		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actor, Subject: ref, Cursor: cut, Peer: peer}
-	}
 	dead := RevokedGrant{ID: ref, By: by.ID, At: v.now}
 	for _, id := range w.Sessions {
 		s := v.sessions[id]
-		if s.row.Life == Live {
-			v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: actor})
-			v.changeRow(s).AuthGen++
-		}
-		v.audit = append(v.audit, row(id, s.row.Cursor))
+		v.cut(s, by, ref, peer)
 		dead.Cut = s.row.Cursor // of a session's ref: the only session
 	}
 	if target := capability.Target(ref); capability.IsSpace(target) {
 		dead.Cut = 0
-		v.audit = append(v.audit, row(target, 0))
+		v.audit = append(v.audit, &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Peer: peer})
 	}
 	v.revoked = append(v.revoked, dead)
 	changes, published := v.changes()

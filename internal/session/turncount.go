@@ -109,8 +109,19 @@ func (v *view) markOrphans(s *sessionView) {
 	}
 }
 
-// lineage returns a ref and its ancestors in its session; empty if there is no such ref.
+// lineage returns a ref and its ancestors in its session; empty if there is no such ref. That of a
+// space's ref, which acts in the session by the right manage, is its grant there alone, alive or dead.
 func (v *view) lineage(s *sessionView, id string) (line []*capability.Grant, err *fault.Error) {
+	if capability.IsSpace(capability.Target(id)) {
+		g, err := v.grant(id)
+		if err != nil {
+			return nil, err
+		}
+		if g, _ = managing(&s.row, g, nil, v.now); g != nil {
+			line = append(line, g)
+		}
+		return line, nil
+	}
 	for strings.HasPrefix(id, s.row.ID) { // without the space's refs
 		g, err := v.grant(id)
 		if err != nil {

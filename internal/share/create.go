@@ -178,7 +178,7 @@ func (s *Service) revokeOldWriters(ctx context.Context, share *objects.Capabilit
 		}
 	}
 	for len(writers) > s.liveConfig.Load().Writers {
-		if _, err := share.Revoke(ctx, writers[0]); err != nil {
+		if _, err := share.Revoke(ctx, writers[0], false); err != nil {
 			return err
 		}
 		writers = writers[1:]

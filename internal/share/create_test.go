@@ -366,7 +366,7 @@ func TestARotatedOwner(t *testing.T) {
 	if again := r.create("ses_rotated"); again.ID != first.ID {
 		t.Errorf("share %s, it was %s", again.ID, first.ID)
 	}
-	if _, err := r.held(ref).Revoke(t.Context(), shared(t, r, first).Share); err != nil {
+	if _, err := r.held(ref).Revoke(t.Context(), shared(t, r, first).Share, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.request("GET", "/api/share/"+first.ID+"/data", ""); got.status != 404 {

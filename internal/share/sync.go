@@ -247,7 +247,7 @@ func (s *Service) deleteShare(ctx context.Context, c *objects.Caller, id, secret
 	case mineOver != nil:
 		return mineOver
 	}
-	if _, err := c.Assume(p.Share).Revoke(ctx, p.Share); err != nil && !refEnded(err) {
+	if _, err := c.Assume(p.Share).Revoke(ctx, p.Share, false); err != nil && !refEnded(err) {
 		return err
 	}
 	return nil

@@ -78,6 +78,9 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	if g.Owner {
 		g.Rights |= capability.LaterRights
 	}
+	if g.IsRoot() {
+		g.Rights |= capability.Manage
+	}
 	copy(g.Hash[:], hash)
 	if len(seal) > 0 {
 		g.Seal = seal
@@ -105,6 +108,9 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	all := g.Rights
 	if g.Owner { // a server that does not know them would refuse to rotate the ref
 		owner, all = 1, all&^capability.LaterRights
+	}
+	if g.IsRoot() {
+		all &^= capability.Manage
 	}
 	// A server that does not know a limit must find no rights without it.
 	var rights, within, inKeys int64

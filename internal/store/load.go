@@ -59,6 +59,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		t.run.QueueNow(setClock(&t.now))
 	}
 	t.readLedger(w, out)
+	t.readManaged(w, out)
 	t.readAuthority(w, out)
 	t.readState(w, out)
 	t.readLogs(w, out)
@@ -220,6 +221,15 @@ func (t *tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 			put(out.Trees, root, target, uint64(n))
 			return err
 		})
+		if !capability.IsSpace(target) {
+			continue
+		}
+		t.run.Queue(readTreeManaged, nil, []any{target, tail}, func(row Scanner) error {
+			var id string
+			err := row.Scan(&id)
+			put(out.Trees, root, id, out.Trees[root][id])
+			return err
+		})
 	}
 	var externals [][]any
 	for _, x := range w.External {
@@ -278,7 +288,7 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 			var ref string
 			var n int64
 			err := row.Scan(&ref, &n)
-			out.ClaimCounts[joinRef(w.CountedClaims, ref)] = int(n)
+			out.ClaimCounts[refOf(w.CountedClaims, ref)] = int(n)
 			return err
 		})
 	}

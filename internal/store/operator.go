@@ -45,6 +45,13 @@ func (s *Store) withRoots(ctx context.Context, ref string, decide func(roots []*
 		if err != nil || c == nil {
 			return err
 		}
+		for _, g := range roots {
+			if len(c.Rotate) > 0 && g.ID == c.Rotate[0].ID {
+				if _, err := session.CutRotated(ctx, t, c, g, "operator"); err != nil {
+					return err
+				}
+			}
+		}
 		return t.Save(ctx, c)
 	})
 }

@@ -6,12 +6,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // upgradeName is the name in meta of a row that is there while servers may run that keep no row in
 // replicas: those of the version before it.
 const upgradeName = "upgrade"
+
+// manageName is the name in meta of a row that is there until the audit of a space that is older than the
+// right manage says that its root ref has it.
+const manageName = "manage"
 
 var (
 	recordReplica = statement("tii", `
@@ -21,6 +26,7 @@ var (
 	dropReplica   = statement("", `DELETE FROM replicas WHERE id = {1}`)
 	dropReplicas  = statement("", `DELETE FROM replicas WHERE seen <= {1}`)
 	finishUpgrade = statement("", `DELETE FROM meta WHERE name = {1}`)
+	claimDone     = statement("", `DELETE FROM meta WHERE name = {1} RETURNING name`)
 )
 
 // RecordReplica records that a server of the database is alive and knows some features, and returns
@@ -56,6 +62,42 @@ func (s *Store) RecordReplica(ctx context.Context, id string, knows session.Feat
 		return nil
 	})
 	return inUse, wrap("record the replica", err)
+}
+
+// AuditManage adds to the audit of a space that is older than the right manage that its root ref has it now:
+// once, however often it is called. The caller has found the right in use.
+func (s *Store) AuditManage(ctx context.Context) error {
+	return wrap("audit the right manage", s.update(ctx, func(t *tx) error { return t.auditManage(ctx) }))
+}
+
+func (t *tx) auditManage(ctx context.Context) error {
+	var state string
+	t.run.Queue(readMeta, nil, []any{manageName}, func(row Scanner) error { return row.Scan(&state) })
+	if err := t.run.Flush(ctx); err != nil || state == "" {
+		return err
+	}
+	done, space := false, ""
+	var roots []*capability.Grant
+	t.run.Queue(claimDone, nil, []any{manageName}, func(Scanner) error {
+		done = true
+		return nil
+	})
+	t.run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
+	if err := t.run.Flush(ctx); err != nil || !done {
+		return err
+	}
+	t.run.Queue(readRoots, nil, []any{space}, collect(&roots, scanRef))
+	if err := t.run.Flush(ctx); err != nil {
+		return err
+	}
+	var rows []*capability.AuditRow
+	for _, g := range roots {
+		if g.Revoked != 0 {
+			continue
+		}
+		rows = append(rows, &capability.AuditRow{Target: g.Target, Act: capability.AuditManage, Ref: g.ID, Actor: "operator", Subject: g.ID})
+	}
+	return t.saveAudit(ctx, rows)
 }
 
 // ForgetReplica removes the row of a server that has stopped.

@@ -50,6 +50,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(saveClaims, mapRows(c.Claims, claimValues), nil)
 	t.queueList(saveTurns, mapRows(c.Turns, turnValues), nil)
 	t.queueList(insertGrants, grants, nil)
+	t.queueList(insertManaged, mapRows(c.Managed, managedValues), nil)
 	t.queueList(chargeGrants, mapRows(c.Charges, func(ch session.Charge) []any {
 		target, tail := splitRef(ch.Ref)
 		return []any{target, tail, ch.Bytes}

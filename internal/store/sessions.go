@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -156,6 +157,23 @@ func textRows(values []string) [][]any {
 func splitRef(ref string) (target, tail string) {
 	target, tail, _ = strings.Cut(ref, ".")
 	return target, tail
+}
+
+// refIn returns how the rows of a session name a ref: by its tail, and one of a space, which acts in the
+// session by the right manage, by its whole id.
+func refIn(session, ref string) string {
+	if target, tail := splitRef(ref); target == session {
+		return tail
+	}
+	return ref
+}
+
+// refOf is the inverse of refIn.
+func refOf(session, name string) string {
+	if name == "" || capability.IsSpace(capability.Target(name)) {
+		return name
+	}
+	return joinRef(session, name)
 }
 
 // joinRef is the inverse of splitRef.

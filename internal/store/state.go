@@ -194,7 +194,7 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	copy(e.Sum[:], sum)
 	if claim != "" {
 		var err error
-		if e.Claim, err = session.UnmarshalClaim(claim, until, joinRef(e.Session, ref)); err != nil {
+		if e.Claim, err = session.UnmarshalClaim(claim, until, refOf(e.Session, ref)); err != nil {
 			return nil, err
 		}
 	}
@@ -206,8 +206,7 @@ func claimValues(e *session.Entry) []any {
 	if e.Claim == nil {
 		return []any{e.Session, e.Key, "", int64(0), ""}
 	}
-	_, tail := splitRef(e.Claim.Ref)
-	return []any{e.Session, e.Key, session.MarshalClaim(e.Claim), e.Claim.Until, tail}
+	return []any{e.Session, e.Key, session.MarshalClaim(e.Claim), e.Claim.Until, refIn(e.Session, e.Claim.Ref)}
 }
 
 // scanEntry scans an entry with its payload.
@@ -250,9 +249,7 @@ func scanTurn(row Scanner) (*session.Turn, error) {
 	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final, &orphan, &tail); err != nil {
 		return nil, err
 	}
-	if t.Orphan = orphan != 0; tail != "" {
-		t.Ref = joinRef(t.Session, tail)
-	}
+	t.Orphan, t.Ref = orphan != 0, refOf(t.Session, tail)
 	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)
 	copy(t.Final[:], final)
 	return &t, nil
@@ -263,6 +260,5 @@ func turnValues(t *session.Turn) []any {
 	if t.Orphan {
 		orphan = 1
 	}
-	_, tail := splitRef(t.Ref)
-	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, tail}
+	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, refIn(t.Session, t.Ref)}
 }

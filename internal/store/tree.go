@@ -25,6 +25,13 @@ var (
 		SELECT g.target, count(*) FROM below CROSS JOIN grants g
 		WHERE g.target = below.target AND g.tail = below.tail AND g.revoked = 0 GROUP BY g.target`)
 
+	// readTreeManaged reads the sessions that a tree's living refs of the space have opened.
+	readTreeManaged = statement("", `
+		WITH RECURSIVE `+descendantsCTE+`
+		SELECT DISTINCT m.session FROM below CROSS JOIN managed m
+		WHERE m.target = below.target AND m.tail = below.tail
+		AND (SELECT g.revoked FROM grants g WHERE g.target = m.target AND g.tail = m.tail) = 0`)
+
 	// revokeSpaceSubtree is revokeSubtree for a tree with refs of several sessions: the cut of each
 	// ref is its own session's cursor.
 	revokeSpaceSubtree = statement("", `
@@ -33,11 +40,12 @@ var (
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	// lockDescendants locks the sessions whose refs were minted from a space's ref, in id order. It
-	// runs before the rotation changes any of their refs.
+	// lockDescendants locks the sessions whose refs were minted from a space's ref, and those that it
+	// has opened, in id order. It runs before the rotation changes any of their refs.
 	lockDescendants = postgresStatement("", `
 		SELECT s.id FROM sessions s WHERE s.id IN (
-			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
+			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2}
+			UNION SELECT m.session FROM managed m WHERE m.target = {1} AND m.tail = {2})
 		ORDER BY s.id FOR UPDATE`)
 
 	moveChildren = statement("", `

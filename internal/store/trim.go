@@ -148,6 +148,7 @@ var (
 		removal("records", "session", "outbox, first_seq", ""),
 		removal("redemptions", "target", "tail, redemption", ""),
 		removal("grants", "target", "tail", " AND (x.owner = 0 OR x.revoked > 0)"),
+		removal("managed", "session", "target, tail", ""),
 		removal("uses", "target", "tail", " AND (SELECT count(*) FROM grants g WHERE g.target = x.target AND g.tail = x.tail) = 0"),
 	}
 )

@@ -252,7 +252,7 @@ func (m *made) publish() capability.PublicShare {
 // revoke ends a ref and all below it.
 func (m *made) revoke(ref string) {
 	m.r.t.Helper()
-	if _, err := m.r.me().Assume(m.owner.ID).Revoke(m.r.t.Context(), ref); err != nil {
+	if _, err := m.r.me().Assume(m.owner.ID).Revoke(m.r.t.Context(), ref, false); err != nil {
 		m.r.t.Fatal(err)
 	}
 }

@@ -64,6 +64,19 @@ CREATE INDEX replicas_seen ON replicas (seen);
 -- mooring admin upgrade finish removes this row. A new database has none.
 INSERT INTO meta (name, value) SELECT 'upgrade', 'pending' WHERE EXISTS (SELECT 1 FROM spaces);
 
+-- The sessions that a ref of a space has opened by the right manage: they get a cut when it ends.
+CREATE TABLE managed (
+    session text COLLATE "C" NOT NULL,
+    target  text COLLATE "C" NOT NULL,
+    tail    text COLLATE "C" NOT NULL,
+    PRIMARY KEY (session, target, tail)
+);
+CREATE INDEX managed_ref ON managed (target, tail, session);
+
+-- The root ref of a space that is there already gets that right. A server says so in the space's audit
+-- once every one knows it, and removes this row.
+INSERT INTO meta (name, value) SELECT 'manage', 'pending' WHERE EXISTS (SELECT 1 FROM spaces);
+
 -- Sessions that were searched, and how far their index goes: upto is the last key that it has while
 -- it is made; then built is 1, and it has the changes up to cursor. Its words are hashed with salt:
 -- those of a session without a row say nothing to anybody.

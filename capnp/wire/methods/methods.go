@@ -36,7 +36,7 @@ var (
 	SessionAttenuate  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 6, Name: "Session.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionRefs       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 7, Name: "Session.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SessionAudit      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 8, Name: "Session.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionRotate     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 9, Name: "Session.rotate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SessionRotate     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 9, Name: "Session.rotate"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
 	SessionShare      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 10, Name: "Session.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionStat       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 11, Name: "Session.stat"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionGet        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 12, Name: "Session.get"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
@@ -53,6 +53,7 @@ var (
 	SpaceRefs      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 6, Name: "Space.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SpaceAudit     = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 7, Name: "Space.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SpaceRotate    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 8, Name: "Space.rotate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceOpen      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 9, Name: "Space.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 
 	StreamApply       = Method{rpc.Method{Interface: 0xfb90929fbd0c75f9, ID: 0, Name: "Stream.apply"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	StreamAcknowledge = Method{rpc.Method{Interface: 0xfb90929fbd0c75f9, ID: 1, Name: "Stream.acknowledge"}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
@@ -61,4 +62,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

@@ -2,7 +2,7 @@
 
 import type { Client, Waiting } from "./client.js";
 import { MooringError } from "./fault.js";
-import type { Held, WireBatch } from "./link.js";
+import { type Held, type WireBatch, reached } from "./link.js";
 import { readRefs, readSnapshot, type Turn } from "./session.js";
 import { randomBytes, toBase64url } from "./text.js";
 import { newBatchID, newULID } from "./ulid.js";
@@ -51,7 +51,7 @@ export async function abortTurns(client: Client, held: Held, { dead = false, pro
       })),
     };
     const outcomes = await client.call(held, async (_, peer) => {
-      const stream = await peer.openStream({ session: held.ref.target, through: held, space: undefined, ownerRef: "", with: [], outbox, secret, incarnation: 1 });
+      const stream = await peer.openStream({ session: reached(held), through: held, space: undefined, ownerRef: "", with: [], outbox, secret, incarnation: 1 });
       try {
         const reply = await stream.apply(batch);
         if (reply.err) throw reply.err;

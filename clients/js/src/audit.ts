@@ -4,7 +4,7 @@ import { sleep, type Client, type Waiting } from "./client.js";
 import { ChainVerifier, type ChainRow, flawText, readHash } from "./chain.js";
 import { Digest, isHash, sameHash } from "./digest.js";
 import { type CodeName, codeNameOf, codes, fault, faultOf, type MooringError } from "./fault.js";
-import type { Held } from "./link.js";
+import { type Held, reached } from "./link.js";
 import { num, str } from "./session.js";
 import { dispose, type Struct } from "./wire.js";
 
@@ -78,7 +78,7 @@ interface Page {
 async function readPage(client: Client, held: Held, after: number, limit: number, waiting: Waiting): Promise<Page> {
   return client.call(held, async (live) => {
     const answer = (await live["audit"]!(after, limit)) as Struct;
-    const page = { rows: ((answer["rows"] ?? []) as Struct[]).map((r) => readRow(held.ref.target, r)), seq: num(answer["seq"]), head: readHash(answer["head"]) };
+    const page = { rows: ((answer["rows"] ?? []) as Struct[]).map((r) => readRow(reached(held), r)), seq: num(answer["seq"]), head: readHash(answer["head"]) };
     dispose(answer);
     return page;
   }, waiting);

@@ -28,7 +28,7 @@ export type Value = Payload | string | number | boolean | null;
 export type Now<T> = T | Reference;
 
 /** The rights that a ref can have. */
-export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema";
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage";
 
 /** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {

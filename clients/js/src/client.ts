@@ -8,7 +8,7 @@ import { type AttenuateOptions, Batch, type BatchHome, type OwnerRef, type Share
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
 import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
-import type { Held, Link, LinkStream, StreamRequest } from "./link.js";
+import { reached, type Held, type Link, type LinkStream, type StreamRequest } from "./link.js";
 import { attenuate, Live, LiveSession, mint } from "./live.js";
 import { Outbox } from "./outbox.js";
 import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
@@ -451,6 +451,16 @@ export class Space {
     return this.describe(options);
   }
 
+  /**
+   * A session of the space by its id, whoever made it, with all rights and under this ref, which needs the right manage. Batches are
+   * sent through this ref, also by a later process. unsupported while servers run that do not know the right. bad_argument if id
+   * is not a session's.
+   */
+  open(id: string): Session {
+    if (!isSession(id)) throw fault("bad_argument", "open takes a session's id: ses_ and a ULID");
+    return new Session(this.#client, { ...this.#held, session: id });
+  }
+
   /** The space's sessions, any number of them: the server sorts and searches them. */
   async *list({ order = "oldest", search = "", deleted = false, parent = "", ...waiting }: ListOptions = {}): AsyncGenerator<SessionInfo> {
     for (let after = "", more = true; more; ) {
@@ -476,10 +486,10 @@ export class Session {
 
   /** The session's id. */
   get id(): string {
-    return this.#held.ref.target;
+    return reached(this.#held);
   }
 
-  /** The ref it is reached by. Its text has the secret. */
+  /** The ref it is reached by: a session's, or the space's through which it was opened (Space.open). Its text has the secret. */
   get ref(): Ref {
     return this.#held.ref;
   }
@@ -487,13 +497,13 @@ export class Session {
   /** The redemption id is stored in the outbox; a new session gets its own with its batch. */
   #now(): Held {
     const row = this.#client.outbox.refRow(this.#held.ref.id);
-    return row ? { ref: this.#held.ref, redemption: row.redemption } : this.#held;
+    return row ? { ...this.#held, redemption: row.redemption } : this.#held;
   }
 
   /** Begins a batch of ops for the session. id: of the batch, if it is to be repeatable after a crash (newBatchID). */
   batch(id?: string): Batch {
     const { ref } = this.#held;
-    return new Batch(homeOf(this.#client, ref), ref.target, ref, ref, undefined, id);
+    return new Batch(homeOf(this.#client, ref), this.id, ref, ref, undefined, id);
   }
 
   /** Commits one put. */
@@ -616,6 +626,30 @@ export class Session {
     return this.#revoke(typeof ref === "string" ? ref : ref.id, false, options);
   }
 
+  /**
+   * revoke of the owner's ref of a session that was opened through its space, which revoke refuses (not_an_owner): whoever has it
+   * loses the session, with all refs made from it.
+   */
+  revokeOwner(ref: Ref | string, options?: Waiting): Promise<Cut> {
+    return this.#revoke(typeof ref === "string" ? ref : ref.id, false, options, true);
+  }
+
+  /**
+   * Replaces the owner's ref of a session that was opened through its space by a new one, which is in the outbox before the server
+   * is asked: whoever has the old one loses the session. If the answer is lost it may be repeated. not_an_owner for any other session.
+   */
+  async takeOver(waiting?: Waiting): Promise<{ session: Session; cut: number }> {
+    const held = this.#now();
+    if (held.session === undefined) throw fault("not_an_owner", "a session that was opened through its space is taken over: rotate replaces the ref that it is reached by here");
+    const fresh = held.ref.for(held.session), { redemption } = await this.#client.outbox.putRef(fresh);
+    const cut = await this.#client.call(held, async (live) => {
+      const answer = (await live["rotate"]!(fresh.id, fresh.hashText, true)) as Struct | number, at = typeof answer === "object" ? answer["cut"] : answer;
+      dispose(answer);
+      return Number(at);
+    }, waiting);
+    return { session: new Session(this.#client, { ref: fresh, redemption }), cut };
+  }
+
   /** Revokes every share of the session, at once, without the outbox. */
   bumpEpoch(options?: Waiting): Promise<Cut> {
     return this.#revoke(null, true, options);
@@ -654,6 +688,7 @@ export class Session {
    * for a ref that is not an owner's; not_found if it is not in the outbox.
    */
   async rotate(waiting?: Waiting): Promise<{ session: Session; cut: number }> {
+    if (this.#held.session !== undefined) throw fault("not_an_owner", "the session was opened through its space: takeOver replaces the ref of its owner, who loses it then");
     const { held, cut } = await this.#client.rotate(this.#now(), waiting);
     return { session: new Session(this.#client, held), cut };
   }
@@ -683,9 +718,9 @@ export class Session {
     return abortTurns(this.#client, this.#now(), options);
   }
 
-  #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined): Promise<Cut> {
+  #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined, takeOver = false): Promise<Cut> {
     return this.#client.call(this.#now(), async (live) => {
-      const answer = (await live["revoke"]!(ref, epoch)) as Struct;
+      const answer = (await (takeOver ? live["revoke"]!(ref, epoch, true) : live["revoke"]!(ref, epoch))) as Struct;
       const cut = { cursor: Number(answer["cut"]), epoch: Number(answer["epoch"]) };
       dispose(answer);
       return cut;

@@ -9,7 +9,12 @@ import type { Ref } from "./ref.js";
 export interface Held {
   readonly ref: Ref;
   readonly redemption: string;
+  /** If the ref is a space's: the session that is opened through it, by the right manage. */
+  readonly session?: string;
 }
+
+/** The session or space that is reached by a ref. */
+export const reached = (held: Held): string => held.session ?? held.ref.target;
 
 /** The stream to open, and the capabilities to open it with. */
 export interface StreamRequest {

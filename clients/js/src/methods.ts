@@ -82,7 +82,7 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema"];
+  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage"];
   if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema`);
 };
 const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];

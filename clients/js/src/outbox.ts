@@ -577,8 +577,9 @@ export class Outbox {
   routeOf(session: string, via: string, ops: readonly OpRow[]): Route {
     const first = ops[0]!;
     if (!creates(first.method)) {
-      const row = via !== "" && !isSpace(targetOf(via)) ? this.#savedRef(via) : this.refFor(session);
-      if (targetOf(row.id) !== session) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
+      // Through a space's ref the session is opened by the right manage; but an op that was dropped may have been its create.
+      const manages = isSpace(targetOf(via)) && first.method !== "void", row = via !== "" && (manages || !isSpace(targetOf(via))) ? this.#savedRef(via) : this.refFor(session);
+      if (targetOf(row.id) !== session && !manages) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
       return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text, ...(this.tables.rotating.has(row.id) && { rotating: true }) };
     }
     const space = via === "" ? this.refFor("") : this.#savedRef(via);

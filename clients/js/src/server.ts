@@ -9,7 +9,7 @@ import { type Arg, hintsOf, outcomeOf, type Limits } from "./intent.js";
 import type { Held, LinkStream, StreamRequest, WireBatch } from "./link.js";
 import type { Reply } from "./machine.js";
 import { featuresOf } from "./methods.js";
-import { isSealed, type Ref } from "./ref.js";
+import { isSealed, isSpace, type Ref } from "./ref.js";
 import { prove, Turns } from "./seal.js";
 import { Transport, type WebSocketConstructor } from "./transport.js";
 import { dispose, type Struct, type Stub, type StubPromise } from "./wire.js";
@@ -277,6 +277,14 @@ export class Peer {
 
   /** The live capability of a ref for the life of the connection; always the same one, so that calls keep their order. */
   restore(held: Held): StubPromise {
+    const { session } = held;
+    if (session !== undefined) {
+      const open = (): StubPromise => this.restore({ ref: held.ref, redemption: held.redemption })["open"]!(session);
+      return this.#reuse(`open ${session} ${liveName(held.ref)}`, () => this.hasAll(["manage"]) ? open() : new RpcPromise((async () => {
+        await this.require(["manage"]);
+        return (await open()) as never;
+      })()) as unknown as StubPromise);
+    }
     const { ref, redemption } = held, wire = { id: ref.id, secret: ref.secretText };
     const name = liveName(ref);
     if (!isSealed(ref.id)) return this.#reuse(name, () => this.#main["restore"]!(wire, redemption));
@@ -325,7 +333,7 @@ export class Peer {
   async openStream(req: StreamRequest): Promise<LinkStream> {
     const target = req.space
       ? this.#reuse(`create ${req.session} ${req.ownerRef} ${liveName(req.space.ref)}`, () => this.restore(req.space!)["create"]!(req.session, req.ownerRef))
-      : this.restore(req.through!);
+      : this.restore(isSpace(req.through!.ref.target) ? { ...req.through!, session: req.session } : req.through!);
     const stub = target["openStream"]!(req.outbox, req.secret, req.incarnation);
     // Capabilities that prove an authority must be resolved when the batch arrives, since its outcome is recorded. The
     // stub is passed and not its promise, whose id is no longer valid once it is fulfilled. One that failed

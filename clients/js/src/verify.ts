@@ -6,7 +6,7 @@ import type { Client, Waiting } from "./client.js";
 import { Digest, isHash, sameHash, sumOf, zeroHash } from "./digest.js";
 import { fault, faultOf, type MooringError } from "./fault.js";
 import { fold } from "./fold.js";
-import type { Held } from "./link.js";
+import { type Held, reached } from "./link.js";
 import { type Claim, type Description, type Entry, num, readEvent, readInfo, readParams, readSnapshot, type SessionEvent, type State, type Turn } from "./session.js";
 import { dispose, type Struct } from "./wire.js";
 
@@ -257,7 +257,7 @@ class Pass {
       this.#folded = { cursor: 0, hash: zeroHash, entries: new Map(), turns: [], claims: new Map() };
       v.stateCursor = this.#state.cursor;
     }
-    const log = new LogVerifier(this.#held.ref.target, v.from - 1, v.from > 1 && grant.from > 1, whole ? { cursor, head } : undefined);
+    const log = new LogVerifier(reached(this.#held), v.from - 1, v.from > 1 && grant.from > 1, whole ? { cursor, head } : undefined);
     let end = cursor, purged = false;
     for (let after = v.from - 1; ; ) {
       const page = await this.#page(after);

@@ -117,7 +117,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 		t.Error("the server's clock stands still")
 	}
 	info := fields(t, "the grant", described["info"], grantFields)
-	same(t, "rights", info["rights"], []any{"share", "revoke", "create", "list"})
+	same(t, "rights", info["rights"], []any{"share", "revoke", "create", "list", "manage"})
 	same(t, "alive", info["dead"], nil)
 	m := r.createWeb(w)
 	list := fields(t, "list", w.give(sp, "list"), "sessions more next")
@@ -129,6 +129,9 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	none := any(object{"sessions": []any{}, "more": false, "next": ""})
 	same(t, "after the last", w.give(sp, "list", "ses_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", 1), none)
 	same(t, "a search", w.give(sp, "list", object{"order": "changed", "search": "nothing", "deleted": true}), none)
+
+	opened := w.give(sp, "open", m.id).(*capnweb.Stub)
+	same(t, "opened under", w.give(opened, "info").(object)["grant"].(object)["id"], r.owner.ID)
 
 	narrow := w.give(sp, "attenuate", object{"rights": []any{"list"}}).(*capnweb.Stub)
 	same(t, "narrowed", w.give(narrow, "info").(object)["info"].(object)["rights"], []any{"list"})

@@ -134,7 +134,7 @@ func TestTheDoor(t *testing.T) {
 				t.Fatalf("event %d in place of %d", got, want+1)
 			}
 		}
-		cut, err := live.Revoke(t.Context(), reader)
+		cut, err := live.Revoke(t.Context(), reader, false)
 		if err != nil || cut != 6 {
 			t.Fatal(cut, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/batchtest"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -299,6 +300,7 @@ func TestSpaceRefsAreSharedNarrowedAndRevoked(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		root := p.restore(r.owner)
+		r.untilInUse(session.AllFeatures)
 		team, guest, wide := r.owner.New(r.owner.Target()), r.owner.New(r.owner.Target()), r.owner.New(r.owner.Target())
 		refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, "team"), fault.None)
 		refusedWith(t, "the same again", sharing(t, root, team, capability.SpaceRights, "team"), fault.None)

@@ -22,10 +22,11 @@ type authority struct {
 	session string
 	ref     string // id of the ref
 	space   string // Space.create: id of the space ref; else ""
+	manage  bool   // ref is a space's, and acts by its right manage
 
 	firstRedeemed bool // the ref was redeemed anew, not again after a lost connection
 
-	// Limits of an attenuated object; nil if there are none.
+	// Limits of an attenuated object, and with manage those of the space's; nil if there are none.
 	attenuated, spaceAttenuated *capability.Grant
 
 	mu      sync.Mutex
@@ -55,7 +56,7 @@ func (a *authority) hasStream(stream string) bool {
 
 // stamp sets the authority and peer of a submission.
 func (a *authority) stamp(sub *session.Submission, peer string) {
-	sub.Ref, sub.Space, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.attenuated, a.spaceAttenuated, peer
+	sub.Ref, sub.Space, sub.Manage, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.manage, a.attenuated, a.spaceAttenuated, peer
 }
 
 // direct returns the submission of do, without an outbox. An object of Space.create through which
@@ -83,7 +84,7 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s does not exist: its create op has not been applied", a.session)
 	}
-	if at.Row.Forgotten && (a.space != "" || at.Grants[a.ref] == nil) {
+	if at.Row.Forgotten && (a.space != "" || a.manage || at.Grants[a.ref] == nil) {
 		return nil, fanout.SessionDeleted()
 	}
 	stream := ""
@@ -95,7 +96,12 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 		return nil, fault.UnknownRef.With("session %s was made by another outbox: restore a ref to it", a.session)
 	}
 	grant := at.Grants[id]
-	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
+	if a.manage {
+		var refused *fault.Error
+		if grant, refused = session.CheckManaging(at, a.ref, a.spaceAttenuated); refused != nil {
+			return grant, refused
+		}
+	} else if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
 		grant = nil // of another session, or named by its creator and not its owner
 	}
 	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")
@@ -127,5 +133,9 @@ func (a *authority) inProcess() reader { return reader{a, session.AllFeatures} }
 // attenuate returns a's authority with limits, which were made from a grant that check returned.
 // It has that grant's ref, whoever the object is passed on to.
 func (a *authority) attenuate(limits *capability.Grant) *authority {
-	return &authority{session: a.session, ref: limits.ID, attenuated: limits}
+	as := &authority{session: a.session, ref: limits.ID, attenuated: limits}
+	if a.manage {
+		as.manage, as.spaceAttenuated = true, a.spaceAttenuated
+	}
+	return as
 }

@@ -121,7 +121,12 @@ type Capability struct {
 func (h *Capability) Ref() string { return h.ref }
 
 // Target returns the session's or space's id.
-func (h *Capability) Target() string { return capability.Target(h.ref) }
+func (h *Capability) Target() string {
+	if h.sess != nil {
+		return h.sess.auth.session
+	}
+	return capability.Target(h.ref)
+}
 
 // IsSpace reports whether the capability is a space's.
 func (h *Capability) IsSpace() bool { return h.space != nil }
@@ -331,13 +336,13 @@ func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error 
 }
 
 // Revoke revokes a ref of the session and all refs below it; nothing commits under them after
-// cut.
-func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
+// cut. Of a session that was opened by manage (Open), the owner's ref only with takeOver.
+func (h *Capability) Revoke(ctx context.Context, ref string, takeOver bool) (cut uint64, err error) {
 	o, refused := h.session()
 	if refused != nil {
 		return 0, refused
 	}
-	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref})
+	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref, TakeOver: takeOver})
 	return a.Cut, errOrNil(a.Err)
 }
 
@@ -353,15 +358,21 @@ func (h *Capability) RevokeInSpace(_ context.Context, ref string) (died uint64, 
 
 // Rotate puts a new ref in the place of the capability's, which is a session's owner's or a
 // space's root ref, and alone is revoked. For a session nothing commits under it after cut. The
-// same again changes nothing.
-func (h *Capability) Rotate(ctx context.Context, to session.Rotation) (cut uint64, err error) {
+// same again changes nothing. Of a session that was opened by manage (Open), the owner's ref is replaced,
+// only with takeOver.
+func (h *Capability) Rotate(ctx context.Context, to session.Rotation, takeOver bool) (cut uint64, err error) {
 	if h.space != nil {
 		return 0, errOrNil(h.space.rotateTo(to))
 	}
 	if refused := checkRotation(to, h.Target()); refused != nil {
 		return 0, refused
 	}
-	a := h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Rotate: &to})
+	if h.sess.auth.manage {
+		if refused := h.sess.findReplaced(ctx, &to); refused != nil {
+			return 0, refused
+		}
+	}
+	a := h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Rotate: &to, TakeOver: takeOver})
 	return a.Cut, errOrNil(a.Err)
 }
 

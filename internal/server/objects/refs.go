@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -45,6 +46,9 @@ func (o *space) refs(ctx context.Context, c *rpc.Call) {
 // tree returns a page of the tree below the ref itself, or below a ref under it; to an owner,
 // below any ref of the session.
 func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	if q.Under == "" && o.auth.manage {
+		return o.trees(ctx, q)
+	}
 	q.Under = cmp.Or(q.Under, o.auth.ref)
 	if capability.Target(q.Under) != o.auth.session {
 		return nil, fault.NotFound.With("this session has no such ref")
@@ -53,6 +57,41 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
 		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToKeys(page.Grants[o.auth.ref], o.auth.attenuated), refused
 	})
+}
+
+// rootSep is, in a position among several trees, between the root of one and the position in its tree.
+const rootSep = ">"
+
+// trees is tree under the right manage, whose ref is not one of the session: of all trees of the session, one
+// after the other, that of the owner's ref first.
+func (o *sess) trees(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	roots, err := o.service.cfg.Store.SessionRoots(reading, o.auth.session)
+	if err != nil {
+		return nil, fault.From(o.conn.log, err, "read the refs")
+	}
+	if len(roots) == 0 {
+		return nil, fault.NotFound.With("the session has no refs")
+	}
+	at, after := 0, ""
+	if q.After != "" {
+		root, place, _ := strings.Cut(q.After, rootSep)
+		if at = slices.IndexFunc(roots, func(g *capability.Grant) bool { return g.ID == root }); at < 0 {
+			return nil, checkTreePage(&session.TreePage{Lineage: []string{root}, Moved: true})
+		}
+		after = place
+	}
+	root := roots[at].ID
+	page, refused := o.tree(ctx, session.TreeQuery{Under: root, After: after, Limit: q.Limit})
+	switch {
+	case refused != nil:
+	case page.Next != "":
+		page.Next = root + rootSep + page.Next
+	case at+1 < len(roots):
+		page.Next = roots[at+1].ID + rootSep
+	}
+	return page, refused
 }
 
 // tree returns a page of the tree below the space's ref, or below a ref under it, including the

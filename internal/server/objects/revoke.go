@@ -36,7 +36,7 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
 	}
 	if refused == nil {
-		refused = o.queueDirect(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
+		refused = o.queueDirect(c, &session.Direct{Ref: ref, Epoch: p.Epoch(), TakeOver: p.TakeOver()}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})
@@ -100,10 +100,17 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 	if refused != nil {
 		return 0, refused
 	}
-	if published != nil { // the other replicas are notified of the events
-		for _, p := range published.Sessions {
-			o.service.cfg.Hub.Notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
-		}
-	}
+	o.service.notify(published)
 	return died, nil
+}
+
+// notify wakes this server's subscribers of changes of a space's refs; the other replicas are notified of
+// the events. published may be nil.
+func (s *Service) notify(published *session.Published) {
+	if published == nil {
+		return
+	}
+	for _, p := range published.Sessions {
+		s.cfg.Hub.Notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+	}
 }

@@ -100,6 +100,9 @@ func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 // the grant of auth's ref, in any case if there is one.
 func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.ReadSet{Grants: auth.Refs()}
+	if auth.manage {
+		want.Spaces = []string{capability.Target(auth.ref)}
+	}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
 	} else {
@@ -124,7 +127,11 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 		return parent, saved, refused
 	}
 	saved.secret = capability.NewSecret()
-	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: parent.Rights, Label: savedLabel}
+	rights := parent.Rights
+	if capability.CheckManageGiven(parent, auth.attenuated != nil, rights) != nil {
+		rights &^= capability.Manage
+	}
+	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: rights, Label: savedLabel}
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
 		return parent, saved, refused
@@ -147,7 +154,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 		return parent, saved, refused
 	}
 	var charges []session.Charge
-	if stands != nil && !stands.Owner && auth.session != "" {
+	if stands != nil && !stands.Owner && auth.session != "" && !auth.manage {
 		charges = append(charges, session.Charge{Ref: parent.ID, Bytes: session.EventCost})
 	}
 	saved.grant = grant
@@ -195,12 +202,19 @@ func (o *sess) rotate(c *rpc.Call) {
 			return o.service.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
-	if refused == nil {
-		refused = o.queueDirect(c, &session.Direct{Rotate: &to}, answer)
+	queue := func(refused *fault.Error) {
+		if refused == nil {
+			refused = o.queueDirect(c, &session.Direct{Rotate: &to, TakeOver: p.TakeOver()}, answer)
+		}
+		if refused != nil {
+			answer(session.Answer{Err: refused})
+		}
 	}
-	if refused != nil {
-		answer(session.Answer{Err: refused})
+	if refused != nil || !o.auth.manage {
+		queue(refused)
+		return
 	}
+	c.Go(func(ctx context.Context) { queue(o.findReplaced(ctx, &to)) })
 }
 
 func (o *space) rotate(c *rpc.Call) {
@@ -221,37 +235,48 @@ func (o *space) rotateTo(to session.Rotation) *fault.Error {
 	if refused := checkRotation(to, o.id); refused != nil {
 		return refused
 	}
-	return o.updateRefs("rotate", session.ReadSet{Grants: []string{to.ID}},
-		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
-			return o.rotateRoot(ctx, tx, at, to)
+	var published *session.Published
+	refused := o.updateRefs("rotate", session.ReadSet{Grants: []string{to.ID}},
+		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) (err error) {
+			published, err = o.rotateRoot(ctx, tx, at, to)
+			return err
 		})
+	if refused == nil {
+		o.service.notify(published)
+	}
+	return refused
 }
 
 // rotateRoot rotates the space's root ref. A repeated call with the same new ref, through the old
 // one, changes nothing.
-func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to session.Rotation) error {
+func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to session.Rotation) (*session.Published, error) {
 	there := at.Grants[to.ID]
 	if o.attenuated == nil && capability.AlreadyRotated(at.Grants[o.ref], there, to.ID, to.Hash) {
-		return nil
+		return nil, nil
 	}
 	old, refused := o.check(at, 0, "rotate")
 	switch {
 	case refused != nil:
-		return refused
+		return nil, refused
 	case old.Parent != "" || o.attenuated != nil:
 		refused = fault.NotAnOwner.With("only the space's root ref may be rotated: revoke this one and have its giver share another")
 		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, old, "rotate", refused)
-		return refused
+		return nil, refused
 	case there != nil:
-		return fault.AlreadyExists.With("a ref with this id exists already")
+		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	g, refused := capability.Rotate(old, to.ID, to.Hash, at.Now)
 	if refused != nil {
-		return refused
+		return nil, refused
 	}
-	return tx.Save(ctx, &session.Changes{
+	c := &session.Changes{
 		Grants: []*capability.Grant{g},
 		Rotate: []session.RotatedGrant{{ID: old.ID, By: g.ID, At: at.Now}},
 		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.conn.peer}},
-	})
+	}
+	published, err := session.CutRotated(ctx, tx, c, old, o.conn.peer)
+	if err != nil {
+		return nil, err
+	}
+	return published, tx.Save(ctx, c)
 }

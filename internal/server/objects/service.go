@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
@@ -74,6 +75,14 @@ type Store interface {
 	// OpenStream opens the stream of the request's secret (session.StreamFor), or makes it,
 	// and raises its incarnation. Errors: WrongOutbox, Fenced, session.ErrReadOnlyStreams.
 	OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error)
+
+	// FindManaged returns a session's row and the grant of a space's ref, and whether the ref has
+	// opened the session (session.OpenManaged).
+	FindManaged(ctx context.Context, id, ref string) (access *session.Access, opened bool, err error)
+
+	// SessionRoots returns the grants of a session that were made from none of it, the owner's
+	// before others, the first made first.
+	SessionRoots(ctx context.Context, id string) ([]*capability.Grant, error)
 
 	// FindStreams returns the existing streams among keys, with the session's row and grants.
 	FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error)

@@ -225,6 +225,9 @@ func (o *space) mint(m capability.MintRequest) *fault.Error {
 	if capability.Target(m.ID) != o.id { // such an id must not reach a database
 		return fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
+	if refused := session.CheckFeatures(session.MintFeatures(&m), o.service.cfg.Features()); refused != nil {
+		return refused
+	}
 	return o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
 		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
 			parent, refused := o.check(at, capability.Share, "share")
@@ -234,6 +237,9 @@ func (o *space) mint(m capability.MintRequest) *fault.Error {
 			now, there := at.Now, rows.Grants[m.ID]
 			if there != nil {
 				now = there.Created
+			}
+			if refused := capability.CheckManageGiven(parent, o.attenuated != nil, m.Rights); refused != nil {
+				return refused
 			}
 			g, refused := capability.Mint(parent, m, 0, now)
 			if refused != nil {

@@ -37,6 +37,7 @@ var spaceMethods = newMethodTable("Space", map[methods.Method]func(*space, *rpc.
 	methods.SpaceRevoke:    uncanceled((*space).revoke),
 	methods.SpaceRefs:      inBackground((*space).refs),
 	methods.SpaceRotate:    uncanceled((*space).rotate),
+	methods.SpaceOpen:      inBackground((*space).open),
 	methods.PersistentSave: uncanceled(func(o *space, c *rpc.Call) {
 		o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated})
 	}),

@@ -78,6 +78,8 @@ type Store interface {
 	// RecordReplica records that a server is alive and knows some features, and returns those that
 	// every server knows that was alive within a time. ForgetReplica removes its record.
 	RecordReplica(ctx context.Context, id string, knows session.Features, within time.Duration) (inUse session.Features, err error)
+	// AuditManage adds to the audit of an older space, once, that its root ref has the right manage.
+	AuditManage(ctx context.Context) error
 	ForgetReplica(ctx context.Context, id string) error
 
 	// Totals sums up the next sessions by id, and returns the id to continue after (""

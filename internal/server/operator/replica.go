@@ -27,6 +27,7 @@ func (o *Operator) Features() session.Features {
 // fails they stay as they were: without its database a server decides nothing.
 func (o *Operator) RecordReplica(ctx context.Context) {
 	if o.cfg.SoleServer {
+		o.auditManage(ctx)
 		return
 	}
 	inUse, err := o.cfg.Store.RecordReplica(ctx, o.id, session.AllFeatures, 4*ReplicaInterval)
@@ -34,7 +35,16 @@ func (o *Operator) RecordReplica(ctx context.Context) {
 		o.cfg.Outage.Warn("the servers of the database were not looked up", err)
 		return
 	}
-	o.features.Store(uint32(inUse))
+	if before := session.Features(o.features.Swap(uint32(inUse))); inUse&^before&session.FeatureManage != 0 {
+		o.auditManage(ctx)
+	}
+}
+
+// auditManage has the audit of an older space say that its root ref has the right manage, which is in use now.
+func (o *Operator) auditManage(ctx context.Context) {
+	if err := o.cfg.Store.AuditManage(ctx); err != nil {
+		o.cfg.Outage.Warn("the audit does not say yet that root refs have the right manage", err)
+	}
 }
 
 // recordReplicas does so until ctx ends, when the server is no longer one of them.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
@@ -23,6 +24,9 @@ type Route struct {
 	Confirmed      bool   // the ref is known to be good
 	Rotating       bool   // another ref is about to replace the ref: nothing new is sent until it has
 }
+
+// Manages reports whether the route is a space's ref, which opens the session by its right manage.
+func (r Route) Manages() bool { return r.Space == "" && capability.IsSpace(capability.Target(r.Ref)) }
 
 // Entry is a batch with seqs that has no outcome yet. As a stream's unsequenced one it holds
 // only what finding the route takes, and firstSeq is 0.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
@@ -39,21 +40,30 @@ func (s Resolver) checkSecret(ctx context.Context, id string, secret capability.
 }
 
 // RouteOf returns how the session's stream is opened for a batch, or the error if there is no
-// ref to send it through.
+// ref to send it through. A batch via a space's ref that does not create the session goes to the
+// session by that ref's right manage.
 func (s Resolver) RouteOf(ctx context.Context, session, via string, bd *intent.Batch) (machine.Route, error) {
 	first := &bd.Ops[0]
 	if !intent.CreatesSession(first.Method) {
 		var r SavedRef
 		var err error
-		if via != "" && !capability.IsSpace(capability.Target(via)) {
+		inSpace := capability.IsSpace(capability.Target(via))
+		manages := inSpace && first.Method != ledger.MethodVoid // else what is left of a batch that created the session
+		if via != "" && !inSpace {
 			r, err = s.Ref(ctx, via)
-		} else {
+		} else if !manages {
 			r, err = s.RefFor(ctx, session, bd.RightsNeeded())
+			if manages = inSpace && fault.CodeOf(err) == fault.NotFound; manages {
+				err = nil
+			}
+		}
+		if manages && err == nil {
+			r, err = s.Ref(ctx, via)
 		}
 		if err != nil {
 			return machine.Route{}, err
 		}
-		if r.Target() != session {
+		if r.Target() != session && !manages {
 			return machine.Route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
 		return machine.Route{Ref: r.ID, Host: r.Address(), Fingerprint: Fingerprint(r.Ref), Confirmed: r.trust() == trustConfirmed && !r.Confirmed.IsZero(), Rotating: r.Successor != nil}, nil

@@ -1,0 +1,102 @@
+package session
+
+// The right manage: a space's ref acts in every session of the space, under its own id, as an owner's ref of
+// the session would. Its holder opens the session first, which is recorded (Managed), with audit rows of
+// both. A submission under it locks the space shared and reads the ref's row under that lock, and
+// whoever revokes or rotates the ref locks the space exclusively: so nothing under it commits after
+// that, and each session that it has opened gets an event, whose cursor is the cut.
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Managed is a session in which a space's ref may have acted.
+type Managed struct{ Ref, Session string }
+
+// managing is capability.Managing in a session, for the row of a ref.
+func managing(row *Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
+	switch {
+	case row.Life == Absent, g != nil && g.Target != row.Space:
+		return nil, errNotInSpace(row.ID)
+	case g == nil:
+		return nil, capability.Check(nil, 0, now, 0, "")
+	}
+	return capability.Managing(g, narrow, row.ID, now)
+}
+
+func errNotInSpace(session string) *fault.Error {
+	return fault.NotFound.With("the space has no session %s", fault.Clip(session))
+}
+
+func errTakeOver(do string) *fault.Error {
+	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
+}
+
+// CheckManaging returns the grant under which the space's ref of an access acts in the access's session,
+// and why it may not; the grant of a dead ref is returned too. narrow are the limits of the space's live
+// capability, nil if it has none.
+func CheckManaging(at *Access, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
+	if at.Row == nil {
+		return nil, errNotInSpace("")
+	}
+	return managing(at.Row, at.Grants[ref], narrow, at.Now)
+}
+
+// OpenManaged records inside tx that a space's ref, whose space tx has locked, opens a session: at was
+// read in tx.
+func OpenManaged(ctx context.Context, tx Tx, row *Row, g *capability.Grant, now int64, peer string) error {
+	audit := &capability.AuditRow{Target: row.ID, At: now, Act: capability.AuditManage, Ref: g.ID, Actor: actorOf(g), Cursor: row.Cursor, Peer: peer}
+	return tx.Save(ctx, &Changes{Managed: []Managed{{g.ID, row.ID}}, Audit: []*capability.AuditRow{audit, inSpace(audit)}})
+}
+
+// inSpace returns the row of the space's audit for an act that a ref of the space has done in a session.
+func inSpace(row *capability.AuditRow) *capability.AuditRow {
+	as := *row
+	as.Target = capability.Target(row.Ref)
+	if capability.Target(as.Subject) == "" { // a ref's id names its session
+		as.Subject = row.Target
+	}
+	return &as
+}
+
+// actorOf returns the actor of events under g: a space's root ref has none.
+func actorOf(g *capability.Grant) string { return cmp.Or(g.Actor, capability.DefaultOwnerActor) }
+
+// CutRotated adds to c, which rotates a ref of a space, the end of what that ref does in the sessions that
+// it has opened: each gets an event, as in RevokeTree. old is the ref's row, and the caller's first Load
+// of tx has locked the space exclusively, and no session.
+func CutRotated(ctx context.Context, tx Tx, c *Changes, old *capability.Grant, peer string) (*Published, error) {
+	rows, err := tx.Load(ctx, &ReadSet{Managed: []string{old.ID}})
+	if err != nil {
+		return nil, err
+	}
+	w := &ReadSet{Sessions: rows.Managed[old.ID]}
+	if len(w.Sessions) == 0 {
+		return &Published{}, nil
+	}
+	if rows, err = tx.Load(ctx, w); err != nil {
+		return nil, err
+	}
+	v := newView(ctx, tx, 0)
+	v.now = rows.Now
+	v.merge(w, rows)
+	for _, id := range w.Sessions {
+		v.cut(v.sessions[id], old, old.ID, peer)
+	}
+	cuts, published := v.changes()
+	c.Sessions, c.Events, c.Audit = cuts.Sessions, cuts.Events, append(c.Audit, cuts.Audit...)
+	return published, nil
+}
+
+// cut writes the event and the audit row of a session that loses ref.
+func (v *view) cut(s *sessionView, by *capability.Grant, ref, peer string) {
+	if s.row.Life == Live {
+		v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
+		v.changeRow(s).AuthGen++
+	}
+	v.audit = append(v.audit, &capability.AuditRow{Target: s.row.ID, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.row.Cursor, Peer: peer})
+}
