@@ -2,9 +2,10 @@ package session
 
 // The right manage: a space's ref acts in every session of the space, under its own id, as an owner's ref of
 // the session would. Its holder opens the session first, which is recorded (Managed), with audit rows of
-// both. A submission under it locks the space shared and reads the ref's row under that lock, and
-// whoever revokes or rotates the ref locks the space exclusively: so nothing under it commits after
-// that, and each session that it has opened gets an event, whose cursor is the cut.
+// both, under a shared lock of the space. Whoever revokes or rotates the ref locks the space exclusively,
+// so that no further session is opened, then the sessions that were, and gives each an event, whose cursor
+// is the cut: a submission reads the ref's row under its session's lock, so nothing under the ref commits
+// after it.
 
 import (
 	"cmp"

@@ -57,9 +57,6 @@ func add(m map[string]map[string]struct{}, outer, inner string) {
 func (w *readSetBuilder) addSubmission(sub *Submission) {
 	b := &sub.Batch
 	w.sessions[b.Session] = struct{}{}
-	if sub.Manage { // shared: whoever ends the ref waits for this commit, and this one for them
-		w.spaces[capability.Target(sub.Ref)] = struct{}{}
-	}
 	for _, narrow := range []*capability.Grant{sub.Attenuated, sub.SpaceAttenuated} {
 		if narrow != nil && narrow.Expires > 0 && (w.validUntil == 0 || narrow.Expires < w.validUntil) {
 			w.validUntil = narrow.Expires

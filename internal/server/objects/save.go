@@ -100,9 +100,6 @@ func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 // the grant of auth's ref, in any case if there is one.
 func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.ReadSet{Grants: auth.Refs()}
-	if auth.manage {
-		want.Spaces = []string{capability.Target(auth.ref)}
-	}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
 	} else {
