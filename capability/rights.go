@@ -23,6 +23,7 @@ const (
 	Break  // release claims of others
 	Schema // put and remove schemas of values
 	Manage // act in all sessions of the space as an owner of each
+	Revert // revert a session to an earlier message, and take that back
 )
 
 // SessionRights are the rights that every owner's ref is stored with, SpaceRights all rights of a
@@ -33,12 +34,12 @@ const (
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List | Manage
-	LaterRights   = Break | Schema
+	LaterRights   = Break | Schema | Revert
 	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
 // rightNames are in the order of the bits.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage"}
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert"}
 
 // RightNames returns the names of all rights.
 func RightNames() []string { return (OwnerRights | SpaceRights).Names() }

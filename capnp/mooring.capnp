@@ -208,12 +208,22 @@ struct SessionInfo {
   order @10 :Text;      # what ord goes by: "" the log (cursor, and which of the event's values), "time" when it was created, Unix ms
   origin @11 :Origin;   # what it was forked from; null if it was not, or for a ref that does not show the whole session
   parent @12 :Parent;   # the session whose child it is; null as origin
+  reverted @13 :Reverted;   # what it is reverted to; null if it is not
 }
 
 struct Parent {
   # What a session was created under, as the run of a sub-agent.
   session @0 :Text;
   key @1 :Text;         # of the parent's message or part that started it; empty if none is named
+}
+
+struct Reverted {
+  # What a session is reverted to: this and what comes after it is hidden. A ref that does not
+  # show the whole session is told the cursor alone.
+  to @0 :Text;          # message/ID or part/MESSAGE/ID
+  cursor @1 :UInt64;    # of the event
+  actor @2 :Text;       # who did it
+  at @3 :Int64;         # when, Unix ms
 }
 
 struct Origin {

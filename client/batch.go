@@ -512,6 +512,22 @@ func (b *Batch) Purge(key string) *Promise {
 	return b.add(session.MethodPurge, 1).textArg("key", key)
 }
 
+// Revert hides a message or part, with key to (message/ID or part/MESSAGE/ID), and all messages after it in the
+// session's order, with their parts and turns: for everybody, until Unrevert. Open turns among them end as
+// aborted. The next new message or begun turn settles it: then what is hidden leaves the state. It takes the
+// right revert, and a ref that shows all of the session. Its result has "to".
+func (b *Batch) Revert(to string) *Promise { return b.add(session.MethodRevert, 1).textArg("to", to) }
+
+// RevertAfter is Revert to the first message that was put after a cursor. It is rejected in a session that is
+// ordered by time.
+func (b *Batch) RevertAfter(cursor uint64) *Promise {
+	return b.add(session.MethodRevert, 1).Arg("cursor", cursor)
+}
+
+// Unrevert shows again what Revert has hidden. It is rejected (fault.NotReverted) if nothing is hidden, or
+// something new was said since.
+func (b *Batch) Unrevert() *Promise { return b.Do(session.MethodUnrevert) }
+
 // Delete deletes the session and all refs to it; it takes an owner's ref.
 func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 

@@ -288,6 +288,9 @@ type SessionInfo struct {
 	// Parent is the session whose child it is; zero as Origin is.
 	Parent Parent
 
+	// Reverted is what the session is reverted to; zero if it is not.
+	Reverted Reverted
+
 	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
 	// that does not show the whole log, and in lists.
 	Head Hash
@@ -315,6 +318,14 @@ func decodeSessions(list wire.SessionInfo_List, err error) (infos []SessionInfo,
 	return infos, err
 }
 
+// Reverted is what a session is reverted to: this message or part, and what comes after it, is hidden.
+type Reverted struct {
+	Cursor uint64    // of the event; 0: the session is not reverted
+	To     string    // message/ID or part/MESSAGE/ID; "" for a ref that does not show all of the session, as the fields below
+	Actor  string    // who did it
+	At     time.Time // when
+}
+
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	t := textReader{}
 	info := SessionInfo{
@@ -339,6 +350,13 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 			return info, err
 		}
 		info.Parent = Parent{Session: t.get(parent.Session()), Key: t.get(parent.Key())}
+	}
+	if w.HasReverted() {
+		r, err := w.Reverted()
+		if err != nil {
+			return info, err
+		}
+		info.Reverted = Reverted{Cursor: r.Cursor(), To: t.get(r.To()), Actor: t.get(r.Actor()), At: timeOf(r.At())}
 	}
 	copy(info.Head[:], head)
 	return info, t.err

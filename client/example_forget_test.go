@@ -116,3 +116,44 @@ func ExampleSession_AbortTurns() {
 	// {Aborted:0 AlreadyEnded:0 Skipped:1 Refused:0}
 	// {Aborted:1 AlreadyEnded:0 Skipped:0 Refused:0}
 }
+
+// The last messages are hidden, shown again, and hidden from a cursor on; a new message settles that.
+func ExampleBatch_Revert() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	show := func(b *client.Batch) {
+		if _, err := b.CommitWait(ctx); err != nil {
+			log.Fatal(err)
+		}
+		state, err := s.Snapshot(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, e := range state.Entries {
+			fmt.Print(e.Key, " ")
+		}
+		d, err := s.Describe(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("reverted to %q\n", d.Session.Reverted.To)
+	}
+	b := s.Batch()
+	for _, id := range []string{"message/1", "message/2", "message/3"} {
+		b.Put(id, map[string]string{"role": "user"})
+	}
+	b.Revert("message/2")
+	show(b)
+	b = s.Batch()
+	b.Unrevert()
+	show(b)
+	b = s.Batch()
+	b.RevertAfter(3)
+	b.Put("message/4", map[string]string{"role": "user"})
+	show(b)
+	// Output:
+	// message/1 reverted to "message/2"
+	// message/1 message/2 message/3 reverted to ""
+	// message/1 message/2 message/4 reverted to ""
+}

@@ -37,6 +37,8 @@ var appendMethods = []struct{ name, must, may string }{
 	{"share", `rights (["read"])`, "methods, message, from, read_keys, write_keys, expires_in (ms), expires_at (Unix ms), redemptions, label, actor, seal (a key), ref and hash (made and printed if left out)"},
 	{"revoke", "ref (an id)", ""},
 	{"bumpEpoch", "", ""},
+	{"revert", "to (message/ID or part/MESSAGE/ID)", "cursor (in place of to: the first message after it)"},
+	{"unrevert", "", ""},
 	{"purge", "key", ""},
 	{"delete", "", ""},
 }

@@ -18,7 +18,7 @@ import (
 const maxConcurrentDeletes = 128
 
 // deleteMany deletes the sessions of refs. An error for one does not stop the others.
-func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f irreversible) error {
+func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f singleOp) error {
 	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
@@ -86,12 +86,12 @@ func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []strin
 }
 
 // deleteAll deletes sessions, up to maxConcurrentDeletes at once, and prints each outcome.
-func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f irreversible) error {
+func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f singleOp) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()
 	type outcome struct {
-		shown irreversibleResult
+		shown singleResult
 		err   error
 	}
 	todo, done := make(chan *client.Session), make(chan outcome)

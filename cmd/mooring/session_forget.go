@@ -1,4 +1,4 @@
-// mooring session delete and purge: irreversible ops.
+// mooring session delete and purge, and how an op that is committed alone is shown.
 
 package main
 
@@ -33,13 +33,14 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			"  mooring session delete --yes - < old-sessions.txt",
 		Args: argCount(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f := irreversible{
+			f := singleOp{
 				what:    "delete the session with all refs to it",
+				none:    nothingRemoved,
 				op:      func(b *client.Batch) { b.Delete() },
-				summary: func(r irreversibleResult) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
+				summary: func(r singleResult) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
 			}
 			if len(args) == 1 && args[0] != "-" {
-				return h.runIrreversible(cmd.Context(), args[0], yes, f)
+				return h.runConfirmed(cmd.Context(), args[0], yes, f)
 			}
 			return h.deleteMany(cmd.Context(), args, yes, f)
 		},
@@ -67,11 +68,12 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			if _, bad := session.ParseKey(args[1]); bad != nil {
 				return fault.Usage.Because(bad, "%s", bad.Message)
 			}
-			return h.runIrreversible(cmd.Context(), args[0], yes, irreversible{
+			return h.runConfirmed(cmd.Context(), args[0], yes, singleOp{
 				what: "remove every payload of " + args[1],
+				none: nothingRemoved,
 				key:  args[1],
 				op:   func(b *client.Batch) { b.Purge(args[1]) },
-				summary: func(r irreversibleResult) string {
+				summary: func(r singleResult) string {
 					if r.Unchanged {
 						return fmt.Sprintf("there is nothing of %s in the session", args[1])
 					}
@@ -88,25 +90,29 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
-// irreversible is an op that cannot be undone.
-type irreversible struct {
-	what    string
+// singleOp is an op that is committed alone, and whose outcome is shown.
+type singleOp struct {
+	what    string // what is asked about, of one that cannot be undone
+	none    string // what is said if it was not done
 	key     string
 	op      func(*client.Batch)
-	summary func(irreversibleResult) string
+	summary func(singleResult) string
 }
 
-// irreversibleResult is its printed result.
-type irreversibleResult struct {
+const nothingRemoved = "nothing was removed"
+
+// singleResult is its printed result.
+type singleResult struct {
 	Session   string `json:"session"`
 	Key       string `json:"key,omitempty"`
 	Queued    bool   `json:"queued"`
 	Cursor    uint64 `json:"cursor,omitempty"`
 	Events    int    `json:"events,omitempty"`
 	Unchanged bool   `json:"unchanged,omitempty"`
+	To        string `json:"to,omitempty"` // of a revert
 }
 
-func (h *homeFlags) runIrreversible(ctx context.Context, arg string, yes bool, f irreversible) error {
+func (h *homeFlags) runConfirmed(ctx context.Context, arg string, yes bool, f singleOp) error {
 	if !yes && !h.env.canAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
@@ -118,12 +124,12 @@ func (h *homeFlags) runIrreversible(ctx context.Context, arg string, yes bool, f
 		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
-		return h.commitIrreversible(ctx, c, s, f)
+		return h.commitSingle(ctx, c, s, f)
 	})
 }
 
-// commitIrreversible commits the op, waits for its outcome and prints it.
-func (h *homeFlags) commitIrreversible(ctx context.Context, c *client.Client, s *client.Session, f irreversible) error {
+// commitSingle commits the op, waits for its outcome and prints it.
+func (h *homeFlags) commitSingle(ctx context.Context, c *client.Client, s *client.Session, f singleOp) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()
@@ -145,8 +151,8 @@ func (h *homeFlags) commitIrreversible(ctx context.Context, c *client.Client, s 
 }
 
 // commitAndAwait commits the op and waits for its outcome.
-func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f irreversible) (shown irreversibleResult, err error) {
-	shown = irreversibleResult{Session: s.ID(), Key: f.key}
+func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f singleOp) (shown singleResult, err error) {
+	shown = singleResult{Session: s.ID(), Key: f.key}
 	b := s.Batch()
 	f.op(b)
 	ticket, err := b.Commit(ctx)
@@ -161,7 +167,7 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 		return shown, err
 	}
 	if still != nil { // else it would be applied later, when nobody expects it any more
-		return shown, errors.Join(fmt.Errorf("nothing was removed: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
+		return shown, errors.Join(fmt.Errorf("%s: %w", f.none, stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
 	if shown.Queued = results == nil; shown.Queued {
 		return shown, nil

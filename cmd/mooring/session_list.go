@@ -177,8 +177,9 @@ type shownInfo struct {
 	Deleted  bool   `json:"deleted,omitempty"`
 	Order    string `json:"order,omitempty"` // "time", or none: by the log
 
-	Origin *shownOrigin `json:"origin,omitempty"`
-	Parent *shownParent `json:"parent,omitempty"`
+	Origin   *shownOrigin   `json:"origin,omitempty"`
+	Reverted *shownReverted `json:"reverted,omitempty"`
+	Parent   *shownParent   `json:"parent,omitempty"`
 }
 
 // shownParent is the session whose child a session is.
@@ -195,6 +196,24 @@ func (p *shownParent) text() string {
 		return p.Session + ", started by " + p.Key
 	}
 	return p.Session
+}
+
+// shownReverted is what a session is reverted to.
+type shownReverted struct {
+	To     string `json:"to,omitempty"`
+	Cursor uint64 `json:"cursor"`
+	Actor  string `json:"actor,omitempty"`
+	At     int64  `json:"at,omitempty"` // Unix ms
+}
+
+func (r *shownReverted) text() string {
+	switch {
+	case r == nil:
+		return ""
+	case r.To == "":
+		return fmt.Sprintf("at cursor %d", r.Cursor)
+	}
+	return fmt.Sprintf("%s, by %s at cursor %d: that and what comes after it is hidden", r.To, r.Actor, r.Cursor)
 }
 
 // shownOrigin is what a session was forked from.
@@ -225,6 +244,9 @@ func showInfo(i client.SessionInfo) shownInfo {
 	}
 	if i.Parent.Session != "" {
 		shown.Parent = new(shownParent(i.Parent))
+	}
+	if r := i.Reverted; r.Cursor > 0 {
+		shown.Reverted = &shownReverted{r.To, r.Cursor, r.Actor, unixMs(r.At)}
 	}
 	return shown
 }

@@ -126,6 +126,7 @@ func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
 	add("title", clipLine(s.Title))
 	add("forked from", clipLine(s.Origin.text()))
 	add("child of", clipLine(s.Parent.text()))
+	add("reverted to", clipLine(s.Reverted.text()))
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
 	add("created", formatTime(info.Created))

@@ -40,8 +40,17 @@ type sessionJSON struct {
 	Deleted  bool   `json:"deleted,omitempty"`
 	Order    string `json:"order,omitempty"`
 
-	Origin *originJSON `json:"origin,omitempty"`
-	Parent *parentJSON `json:"parent,omitempty"`
+	Origin   *originJSON   `json:"origin,omitempty"`
+	Parent   *parentJSON   `json:"parent,omitempty"`
+	Reverted *revertedJSON `json:"reverted,omitempty"`
+}
+
+// revertedJSON says what a session is reverted to: to a ref that does not show all of it, the cursor alone.
+type revertedJSON struct {
+	To     string `json:"to,omitempty"`
+	Cursor uint64 `json:"cursor"`
+	Actor  string `json:"actor,omitempty"`
+	At     int64  `json:"at,omitempty"`
 }
 
 // originJSON says what a session was forked from.
@@ -65,6 +74,9 @@ func newSessionJSON(row *session.Row, title string) sessionJSON {
 	}
 	if of := row.Parent; of.Session != "" {
 		shown.Parent = &parentJSON{of.Session, of.Key}
+	}
+	if r := row.Revert; r.Cursor > 0 {
+		shown.Reverted = &revertedJSON{r.To, r.Cursor, r.Actor, r.At}
 	}
 	return shown
 }

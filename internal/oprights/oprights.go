@@ -19,6 +19,8 @@ func Of(method string, args []ledger.Arg) capability.Rights {
 		return capability.Share
 	case "revoke", "bumpEpoch":
 		return capability.Revoke
+	case "revert", "unrevert":
+		return capability.Revert
 	case "purge", "delete":
 		return capability.SessionRights
 	case "put", "remove":

@@ -42,6 +42,8 @@ func TestOf(t *testing.T) {
 		{"share", nil, capability.Share},
 		{"revoke", nil, capability.Revoke},
 		{"bumpEpoch", nil, capability.Revoke},
+		{"revert", ledgertest.Args("to", "message/m"), capability.Revert},
+		{"unrevert", nil, capability.Revert},
 		{"purge", ledgertest.Args("key", "schema/todo"), owners},
 		{"delete", nil, owners},
 	} {

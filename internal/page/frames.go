@@ -17,6 +17,7 @@ import (
 //	gone   {"key"}                   a block was removed
 //	turn   {"message","status","html"}
 //	info   {"title","html"}          the session's own
+//	reload {}                        the page is to be loaded again
 type Frame struct {
 	Event string
 	Data  []byte
@@ -66,6 +67,8 @@ func Frames(e *session.Event, place Placing) []Frame {
 		return []Frame{turnFrame(e, session.Interrupted.String())}
 	case session.MethodResumed:
 		return []Frame{turnFrame(e, session.Streaming.String())}
+	case session.MethodRevert, session.MethodUnrevert, session.MethodSettle: // what is hidden, or shown again, is not in the event
+		return []Frame{frame("reload", struct{}{})}
 	}
 	return nil // create, share, revoke and similar events change nothing on the page
 }

@@ -129,6 +129,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if o.atHash != nil && via.ShowsAllKeys() && !bytes.Equal(o.atHash, head[:]) {
 		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 	}
+	if entries, err = o.notReverted(source, at, entries); err != nil {
+		return nil, err
+	}
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !ShowsEntry(via, &e) })
 	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
 	if o.message != "" {
@@ -158,6 +161,25 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, writeWhole)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
+}
+
+// notReverted returns the entries of the source as of cursor at without those that are hidden now. What was
+// not hidden at an earlier cursor is copied.
+func (o *opFork) notReverted(source *sessionView, at uint64, entries []Entry) ([]Entry, *fault.Error) {
+	r := &source.row.Revert
+	if !r.InForce() || at != source.row.Cursor {
+		return entries, nil
+	}
+	heads := map[string]*Entry{}
+	for i := range entries {
+		if e := &entries[i]; HeadOf(e.Key) == e.Key {
+			heads[e.Key] = new(*e)
+		}
+	}
+	if head := heads[MessageKey(o.message)]; head != nil && r.Hides(head, head) {
+		return nil, errReverted(head.Key, r)
+	}
+	return slices.DeleteFunc(entries, func(e Entry) bool { return r.Hides(&e, heads[HeadOf(e.Key)]) }), nil
 }
 
 // upTo returns entries, in the session's order as of cursor at, without the messages that come after one
@@ -257,7 +279,7 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	}
 	a.emit(MethodDelete, "", 1, emptyPayload)
 	row := a.v.changeRow(a.s)
-	row.Life, row.AuthGen = Deleted, row.AuthGen+1
+	row.Life, row.AuthGen, row.Revert, row.Left = Deleted, row.AuthGen+1, Revert{}, nil
 	row.Bytes = int64(row.Cursor-row.Base) * EventCost // all payloads are removed
 	a.v.discardPurges(a.s)
 	a.v.dropState(a.s)

@@ -19,7 +19,8 @@ type purgePayload struct {
 	Key    string       `json:"key"`
 	Events []purgedNote `json:"events,omitempty"`
 	Salt   string       `json:"salt,omitempty"`   // applier.salt, if there are events
-	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
+	Left   *purgedLeft  `json:"left,omitempty"`   // of a message, in a session that was ever reverted
+	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show, and Left (scope.go); never in the log
 }
 
 // purgedNote is one event that a purge touched: Sum, in hex, is the hash of its remaining payload;
@@ -27,6 +28,19 @@ type purgePayload struct {
 type purgedNote struct {
 	Cursor uint64 `json:"cursor"`
 	Sum    string `json:"sum,omitempty"`
+}
+
+// purgedLeft is what the state has of a message when its value is purged. The value was the only thing in the
+// log that said where it was, and so whether a settled revert had hidden its parts and its turn.
+type purgedLeft struct {
+	Turn  bool         `json:"turn,omitempty"`
+	Parts []placedPart `json:"parts,omitempty"`
+}
+
+// placedPart is a part's id, and its Ord.
+type placedPart struct {
+	ID  string     `json:"id"`
+	Ord ordNumbers `json:"ord"`
 }
 
 // purgeResult is the result of purge.
@@ -74,6 +88,11 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 		return purgeResult{changeResult: a.unchanged()}, nil
 	}
 	payload := purgePayload{Key: key}
+	if o.key.Kind == KeyMessage && a.s.row.Needs&FeatureRevert != 0 {
+		if payload.Left, err = a.leftOf(o.key.Message); err != nil {
+			return nil, err
+		}
+	}
 	for _, cursor := range slices.Sorted(maps.Keys(touched)) {
 		note := purgedNote{Cursor: cursor}
 		if left := touched[cursor]; left != nil {
@@ -98,6 +117,25 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	a.v.changeRow(a.s).AuthGen++ // invalidates what was read before
 	a.audit(capability.AuditPurge, key)
 	return purgeResult{a.changed(), len(touched)}, nil
+}
+
+// leftOf returns what the state has of a message beside its value.
+func (a *applier) leftOf(message string) (*purgedLeft, *fault.Error) {
+	t, err := a.v.turn(a.s, message)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := a.v.keysWithPrefix(a.s, partPrefix(message))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(keys)
+	left := &purgedLeft{Turn: t != nil}
+	for _, key := range keys {
+		o := a.s.entries[key].entry.Ord
+		left.Parts = append(left.Parts, placedPart{key[len(partPrefix(message)):], ordNumbers{o.At, o.Index}})
+	}
+	return left, nil
 }
 
 // payloadEvents returns the events that hold payloads of key: by cursor, each one's payload without

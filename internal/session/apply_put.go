@@ -16,6 +16,9 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
+	if err := a.notHidden(o.keyText); err != nil {
+		return nil, err
+	}
 	slot, err := a.guarded(o.keyText, o.guard)
 	if err != nil {
 		return nil, err
@@ -37,6 +40,11 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 	}
 	if checked {
 		if err := a.checkValue(key, payload); err != nil {
+			return nil, err
+		}
+	}
+	if slot.entry == nil && HeadOf(key) == key { // a new message
+		if err := a.settle(); err != nil {
 			return nil, err
 		}
 	}
@@ -99,6 +107,9 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := o.key.String()
+	if err := a.notHidden(key); err != nil {
+		return nil, err
+	}
 	slot, err := a.guarded(key, o.guard)
 	if err != nil {
 		return nil, err

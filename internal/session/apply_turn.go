@@ -13,6 +13,9 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
+	if err := a.notHidden(MessageKey(o.message)); err != nil {
+		return nil, err
+	}
 	t, err := a.v.turn(a.s, o.message)
 	if err != nil {
 		return nil, err
@@ -26,6 +29,9 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	}
 	key := MessageKey(o.message)
 	if _, err := a.v.entryMeta(a.s, key); err != nil {
+		return nil, err
+	}
+	if err := a.settle(); err != nil {
 		return nil, err
 	}
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
@@ -53,6 +59,9 @@ type textResult struct {
 // and its turn, and writes only these and one event.
 func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	if err := a.notHidden(o.key.String()); err != nil {
 		return nil, err
 	}
 	t, err := a.v.turn(a.s, o.key.Message)
@@ -117,9 +126,20 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	case !o.endsOnly() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, MethodFinalize) != nil:
 		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give only the message and the status")
 	}
+	if err := a.notHidden(MessageKey(o.message)); err != nil {
+		return nil, err
+	}
+	if err := o.end(a, t, status); err != nil {
+		return nil, err
+	}
+	return finalResult{a.changed(), o.status}, nil
+}
+
+// end ends a turn with the op's values.
+func (o *opFinalize) end(a *applier, t *Turn, status TurnStatus) *fault.Error {
 	entries, err := o.entries(a)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	payload := finalizePayload{Status: o.status}
 	for _, e := range entries {
@@ -130,7 +150,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
-		return nil, fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
+		return fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
 	}
 	ev := a.emit(MethodFinalize, MessageKey(o.message), 1, text)
 	for i := range entries {
@@ -141,7 +161,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	end := *t
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
 	a.v.setTurn(a.s, end)
-	return finalResult{a.changed(), o.status}, nil
+	return nil
 }
 
 // endsOnly reports whether the op only ends the turn and changes no entry.

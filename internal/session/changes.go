@@ -83,6 +83,9 @@ func (s *sessionView) changes(c *Changes) {
 			c.Claims = append(c.Claims, slot.entry)
 		}
 	}
+	for _, m := range slices.Sorted(maps.Keys(s.reverted)) {
+		c.DropReverted = append(c.DropReverted, s.reverted[m])
+	}
 	for _, m := range slices.Sorted(maps.Keys(s.turns)) {
 		if slot := s.turns[m]; slot.dirty {
 			c.Turns = append(c.Turns, slot.turn)

@@ -29,6 +29,9 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 		op := &ops[i]
 		err := a.Authorize(op)
 		if err == nil {
+			err = a.showForSync(op)
+		}
+		if err == nil {
 			_, _, err = a.Apply(op)
 		}
 		if err != nil {

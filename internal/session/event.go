@@ -14,8 +14,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The methods of events. All but the last four are methods of ops; a rotation is a call without an
-// op, and the system writes the last three itself, so their Op, Batch, Outbox and Ref are "".
+// The methods of events. All but the last five are methods of ops. A revert is settled by an op of another
+// method, before its own event; a rotation is a call without an op, and the system writes the last three
+// itself, so their Op, Batch, Outbox and Ref are "".
 const (
 	MethodCreate      = "create"
 	MethodFork        = "fork"
@@ -33,6 +34,9 @@ const (
 	MethodBumpEpoch   = "bumpEpoch"
 	MethodPurge       = "purge"
 	MethodDelete      = "delete"
+	MethodRevert      = "revert"      // its event's payload is revertPayload
+	MethodUnrevert    = "unrevert"    // what was hidden is shown again
+	MethodSettle      = "settle"      // what was hidden leaves the state: something new was said
 	MethodRotate      = "rotate"      // an owner's ref was replaced by another; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease expired, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is active again, with an op whose event, if it makes one, comes next; key message/ID

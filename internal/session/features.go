@@ -21,21 +21,23 @@ type Features uint32
 // which every server removes what is purged; no op and no event needs it. FeatureFork is fork's argument
 // message, FeatureChildren create's argument parent; no event needs either. FeatureManage is the right
 // manage, whose end an older server would not make a cut in the sessions that were opened by it.
+// FeatureRevert is revert and unrevert, and the right for them.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
 	FeatureFork
 	FeatureChildren
 	FeatureManage
+	FeatureRevert
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -83,12 +85,15 @@ func featuresOf(op *ledger.Intent) Features {
 		if hasArgument(op, "message") {
 			return FeatureFork
 		}
+	case MethodRevert, MethodUnrevert:
+		return FeatureRevert
 	case MethodShare:
-		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
-			return FeatureKeys
-		}
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
-		return MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
+			f |= FeatureKeys
+		}
+		return f
 	}
 	return 0
 }
@@ -99,9 +104,12 @@ func MintFeatures(m *capability.MintRequest) (f Features) {
 	if m.Rights.Has(capability.Manage) {
 		f = FeatureManage
 	}
-	if m.ReadKeys != nil || m.WriteKeys != nil || m.Rights&capability.LaterRights != 0 ||
+	if m.ReadKeys != nil || m.WriteKeys != nil || m.Rights&(capability.Break|capability.Schema) != 0 ||
 		slices.ContainsFunc(m.Methods, func(name string) bool { return slices.Contains(keyMethods, name) }) {
 		f |= FeatureKeys
+	}
+	if m.Rights.Has(capability.Revert) {
+		f |= FeatureRevert
 	}
 	return f
 }
@@ -144,6 +152,8 @@ func EventFeatures(e *Event) Features {
 		if isOwn(e.Key) {
 			return FeatureKeys
 		}
+	case MethodRevert, MethodUnrevert, MethodSettle:
+		return FeatureRevert
 	}
 	return 0
 }
@@ -175,7 +185,10 @@ func CheckFeatures(need, inUse Features) *fault.Error {
 // session's state and events under g: it would misread them.
 func (r *Row) CheckReader(g *capability.Grant, understands Features) *fault.Error {
 	missing := r.Needs &^ understands
-	if missing == 0 || g.Message != "" { // a message and its parts need none
+	if g.Message != "" {
+		missing &= FeatureRevert // a message and its parts need no other
+	}
+	if missing == 0 {
 		return nil
 	}
 	return fault.Incompatible.With("this session has values that this client would misread (%s): update the client", strings.Join(missing.Names(), ", "))

@@ -22,7 +22,8 @@ type Fold struct {
 	Cursor  uint64
 	Epoch   uint64
 	Life    Life
-	Order   Order // from the first event; after FoldFrom the caller sets it
+	Order   Order  // from the first event; after FoldFrom the caller sets it
+	Revert  Revert // what the session is reverted to
 
 	entries map[string]*foldEntry
 	turns   map[string]*Turn
@@ -133,10 +134,19 @@ func (f *Fold) apply(e *Event) error {
 	case MethodPurge:
 		delete(f.entries, e.Key)
 		delete(f.claims, e.Key)
+		return f.purge(e)
 	case MethodBumpEpoch:
 		f.Epoch++
+	case MethodRevert:
+		r, err := revertOf(e)
+		f.Revert = r
+		return err
+	case MethodUnrevert:
+		f.Revert = Revert{}
+	case MethodSettle:
+		f.settle()
 	case MethodDelete:
-		f.Life = Deleted
+		f.Life, f.Revert = Deleted, Revert{}
 		clear(f.entries)
 		clear(f.turns)
 		clear(f.claims)
@@ -223,19 +233,78 @@ func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 	return t
 }
 
-// Entries returns the state's entries in the session's order, with all their text.
+// purge removes what a settled revert hid of a message that is purged since, and which the fold could not
+// know to be hidden.
+func (f *Fold) purge(e *Event) error {
+	message, is := strings.CutPrefix(e.Key, MessageKey(""))
+	if !is || e.Payload == nil {
+		return nil
+	}
+	var p purgePayload
+	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Left == nil {
+		return err
+	}
+	if !p.Left.Turn {
+		delete(f.turns, message)
+	}
+	places := map[string]Ord{}
+	for _, part := range p.Left.Parts {
+		places[PartKey(message, part.ID)] = Ord{part.Ord[0], part.Ord[1]}
+	}
+	maps.DeleteFunc(f.entries, func(key string, part *foldEntry) bool {
+		if !strings.HasPrefix(key, partPrefix(message)) {
+			return false
+		}
+		at, stays := places[key]
+		part.Ord = at
+		return !stays
+	})
+	return nil
+}
+
+// settle removes what is hidden.
+func (f *Fold) settle() {
+	var gone []string
+	for key, e := range f.entries {
+		if f.hides(e) {
+			gone = append(gone, key)
+		}
+	}
+	maps.DeleteFunc(f.turns, func(_ string, t *Turn) bool { return f.hidesTurn(t) })
+	for _, key := range gone {
+		delete(f.entries, key)
+	}
+	f.Revert = Revert{}
+}
+
+// hides reports whether an entry is hidden by a revert.
+func (f *Fold) hides(e *foldEntry) bool {
+	head := f.entries[HeadOf(e.Key)]
+	return head != nil && f.Revert.Hides(&e.Entry, &head.Entry)
+}
+
+// hidesTurn reports whether a turn is hidden by a revert.
+func (f *Fold) hidesTurn(t *Turn) bool {
+	head := f.entries[MessageKey(t.Message)]
+	return head != nil && f.Revert.HidesTurn(t, &head.Entry)
+}
+
+// Entries returns the state's entries in the session's order, with all their text, without those that are
+// hidden.
 func (f *Fold) Entries() []*Entry {
 	out := make([]*Entry, 0, len(f.entries))
 	for _, e := range f.entries {
-		out = append(out, f.flatten(e))
+		if !f.hides(e) {
+			out = append(out, f.flatten(e))
+		}
 	}
 	slices.SortFunc(out, CompareEntries)
 	return out
 }
 
-// Entry returns a key's entry with all its text; nil if there is none.
+// Entry returns a key's entry with all its text; nil if there is none, or it is hidden.
 func (f *Fold) Entry(key string) *Entry {
-	if e := f.entries[key]; e != nil {
+	if e := f.entries[key]; e != nil && !f.hides(e) {
 		return f.flatten(e)
 	}
 	return nil
@@ -252,17 +321,20 @@ func (f *Fold) flatten(e *foldEntry) *Entry {
 	return &whole
 }
 
-// Turns returns the begun turns by message. Leases are not in the log, so not here.
+// Turns returns the begun turns by message, without those that are hidden. Leases are not in the log, so not here.
 func (f *Fold) Turns() []*Turn {
 	out := make([]*Turn, 0, len(f.turns))
 	for _, m := range slices.Sorted(maps.Keys(f.turns)) {
-		out = append(out, new(*f.turns[m]))
+		if t := f.turns[m]; !f.hidesTurn(t) {
+			out = append(out, new(*t))
+		}
 	}
 	return out
 }
 
 // Hash returns the state hash: if two are equal, the states have the same keys with the same
-// values and claims, and the same turns in the same states, at the same cursor and epoch.
+// values and claims, and the same turns in the same states, at the same cursor and epoch. What is hidden
+// is not part of it.
 func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entries(), f.Turns()) }
 
 // StateHash returns the state hash of a session's rows: entries with their whole values, in any

@@ -42,6 +42,8 @@ var methods = map[string]method{
 	MethodShare:      {need: capability.Share, decode: decodeShare},
 	MethodRevoke:     {need: capability.Revoke, decode: decodeRevoke},
 	MethodBumpEpoch:  {need: capability.Revoke, decode: decodeBumpEpoch},
+	MethodRevert:     {need: capability.Revert, decode: decodeRevert},
+	MethodUnrevert:   {need: capability.Revert, decode: decodeUnrevert},
 	MethodPurge:      {owner: true, decode: decodePurge},
 	MethodDelete:     {owner: true, decode: decodeDelete},
 }
@@ -392,6 +394,37 @@ func decodeRevoke(r *argReader) op { return &opRevoke{ref: r.refID("ref")} }
 type opBumpEpoch struct{}
 
 func decodeBumpEpoch(*argReader) op { return &opBumpEpoch{} }
+
+// opRevert hides a message or part, and what comes after it.
+type opRevert struct {
+	to       Key
+	cursor   uint64 // in place of to: the first message that was put after it
+	byCursor bool   // cursor is set
+}
+
+func decodeRevert(r *argReader) op {
+	o := &opRevert{}
+	o.cursor, o.byCursor = r.number("cursor", optional)
+	if !r.has("to") {
+		r.known = append(r.known, "to")
+	}
+	switch {
+	case r.has("to") && r.has("cursor"):
+		r.fail(fault.BadArgument.With("revert takes the message or part to revert to, or a cursor, and not both"))
+	case r.has("to"):
+		o.to = r.key("to")
+		if r.err == nil && !r.unresolved("to") && o.to.Kind != KeyMessage && o.to.Kind != KeyPart {
+			r.fail(fault.BadKey.With("a session is reverted to a message or a part: message/ID or part/MESSAGE/ID"))
+		}
+	case !r.has("cursor") && r.err == nil:
+		r.needs("to or cursor")
+	}
+	return o
+}
+
+type opUnrevert struct{}
+
+func decodeUnrevert(*argReader) op { return &opUnrevert{} }
 
 type opPurge struct{ key Key }
 

@@ -87,6 +87,14 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append", "schema"}), op("share", "ref", ref, "hash", ref, "rights", []string{"break"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"schema"}, "write_keys", []string{"schema/todo"}), op("share", "ref", ref, "hash", ref, "rights", []string{"", "none"}),
 		op("put", "key", "schema/todo", "payload", true), op("put", "key", "schema/todo", "payload", raw(`{"type":"null"}`), "expect", 0), op("remove", "key", "schema/todo", "expect", 1), op("purge", "key", "schema/todo"), op("add", "key", "schema/todo", "member", "a", "by", 1),
 	)
+	ops = append(ops, op("unrevert"), op("unrevert", "to", "message/m"), op("revert"), op("revert", "to", "message/m", "cursor", 3), op("revert", "to", ref), op("revert", "cursor", ref), op("revert", "to", nil, "cursor", 0),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"revert"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append", "revert"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"revert"}))
+	for _, to := range []any{"message/m", "part/m/p", "todo/1", "session", "part/m", "", 7} {
+		ops = append(ops, op("revert", "to", to))
+	}
+	for _, at := range []string{`0`, ` 7 `, `9007199254740992`, `9007199254740993`, `-1`, `1.0`, `"1"`, `null`} {
+		ops = append(ops, op("revert", "cursor", raw("%s", at)))
+	}
 	for _, more := range [][]any{nil, {"message", "msg_1"}, {"message", ""}, {"message", "a/b"}, {"message", 7}, {"message", nil}, {"message", ref}, {"message", long(201)}, {"at", 3, "message", "m"}, {"messages", "m"}} {
 		ops = append(ops, op("fork", append([]any{"source", ref, "via", ref, "ref", ref, "hash", ref}, more...)...))
 	}

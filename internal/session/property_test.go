@@ -103,7 +103,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 26:
 		id, _ := newRef(o.session)
 		w.refs = append(w.refs, id)
-		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema", "break"), {"append", "share"}}[small])
+		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema", "break", "revert"), {"append", "share"}}[small])
 	case kind < 27:
 		x = op("revoke", "ref", w.doomed())
 	case kind < 28:
@@ -116,6 +116,8 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 		x = op("void")
 	case kind < 30:
 		x = op("put", "key", "ref/x", "payload", raw(`{}`))
+	case kind < 31:
+		x = [...]anOp{op("revert", "to", "message/"+m), op("revert", "to", p), op("unrevert"), op("revert", "cursor", rapid.IntRange(0, 12).Draw(t, "cursor"))}[rapid.IntRange(0, 3).Draw(t, "revert")]
 	case kind < 32:
 		x = op("purge", "key", []string{"message/" + m, p, "session", own}[rapid.IntRange(0, 3).Draw(t, "purged")])
 	case kind < 42:
@@ -394,6 +396,14 @@ func TestRandomGroups(t *testing.T) {
 				o := &writer{w: w.group, session: capability.Target(ref), outbox: fmt.Sprintf("obx_%d", len(w.writers)), ref: ref, inc: 1}
 				w.group.store.OpenStream(o.session, o.outbox, 1)
 				w.open(o)
+			},
+			"sweep": func(t *rapid.T) {
+				w.T = t
+				o := rapid.SampledFrom(w.writers).Draw(t, "session")
+				w.group.store.RemoveReverted(o.session)
+				w.single.store.RemoveReverted(o.session)
+				w.group.check(o.session)
+				w.compare()
 			},
 			"time": func(t *rapid.T) {
 				w.T = t

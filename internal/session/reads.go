@@ -105,6 +105,7 @@ type StateRange struct {
 	Entries []*Entry // in key order
 	Turns   []*Turn  // turns of the messages among Entries, in their order
 	More    bool     // the range has more keys
+	Last    string   // the last key that was looked at, which may be hidden
 }
 
 // Stat is how much of a session a ref shows.

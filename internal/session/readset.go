@@ -26,6 +26,7 @@ type readSetBuilder struct {
 	external            map[ExternalID]struct{}
 	turns, countedTurns map[string]struct{}
 	validUntil          int64
+	ordered             map[string]struct{}
 	revokes             bool // some op revokes: the lineages of refs are needed
 }
 
@@ -34,7 +35,7 @@ func newReadSetBuilder() *readSetBuilder {
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		entryMeta: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
-		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, ordered: map[string]struct{}{},
 	}
 }
 
@@ -179,6 +180,12 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 			w.entryMeta[session] = append(w.entryMeta[session], MessageKey(m))
 			add(w.turnsOf, session, m)
 		}
+	case MethodRevert:
+		w.ordered[session] = struct{}{}
+		w.turns[session] = struct{}{}
+		if k, err := ParseKey(argText(op, "to")); err == nil {
+			w.entryMeta[session] = append(w.entryMeta[session], k.String())
+		}
 	case MethodShare:
 		w.addRef(argText(op, "ref"))
 	case MethodRevoke:
@@ -215,6 +222,7 @@ func (w *readSetBuilder) build() *ReadSet {
 		External:     slices.SortedFunc(maps.Keys(w.external), compareExternals),
 		Turns:        sorted(w.turns),
 		CountedTurns: sorted(w.countedTurns),
+		Ordered:      sorted(w.ordered),
 		ValidUntil:   w.validUntil,
 	}
 	for session, keys := range w.entryMeta {

@@ -33,6 +33,8 @@ type Row struct {
 	Needs       Features // that its readers need (features.go)
 	Origin      Origin   // what it was forked from, if it was
 	Parent      Parent   // the session that it is a child of, if it is one
+	Revert      Revert   // what it is reverted to, if it is (revert.go)
+	Left        *Left    // what settled reverts hid, as long as the database has rows of it; nil: nothing
 	Creator     string   // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
@@ -190,6 +192,8 @@ type ReadSet struct {
 	LapsedBy        int64                        // Unix ms
 	CountedClaims   string                       // the session whose claims that have not lapsed by LapsedBy are counted
 	FreeKeys        *FreeKeys                    // a search for keys that are not claimed
+	Ordered         []string                     // sessions whose entries must all have an Ord: those of servers of earlier versions get theirs first
+	FirstMessage    map[string]KeyPosition       // session → place: the first message after it in the session's order, into Rows.Entries, without its payload
 	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
 	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
 	PayloadEvents   map[string]string            // session → key: the events that hold payloads of that key, or may (HoldsPayload)
@@ -250,32 +254,43 @@ type Rows struct {
 // events and entries of the same group. Each row is complete, and is inserted or replaces the
 // existing one.
 type Changes struct {
-	Sessions    []*Row // by ID; one that was Absent and now has a Space claims its External
-	Streams     []*ledger.Stream
-	Prune       []StreamPrune // drop the records whose last seq is at or below
-	Records     []StreamRecord
-	Events      []*Event            // by session, in cursor order
-	Purge       []PurgedEvent       // events of earlier groups, by session, in cursor order; removed payloads must not stay in the database's files
-	DropEntries map[string][]string // session → keys, sorted
-	Entries     []*Entry            // by session and key
-	Appended    []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
-	Edited      []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
-	DropEdits   map[string][]string // session → keys, sorted: their values are whole now, or gone
-	Claims      []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
-	Turns       []*Turn             // by session and message
-	Grants      []*capability.Grant // minted
-	Managed     []Managed           // that space's refs have opened, again or anew
-	Charges     []Charge            // by ref
-	Rotate      []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
-	Revoke      []RevokedGrant      // with all living descendants, in one statement
-	DropState   []string            // deleted sessions: entries, turns, external id and all event payloads are removed, rows and hashes stay
-	Audit       []*capability.AuditRow
+	Sessions     []*Row // by ID; one that was Absent and now has a Space claims its External
+	Streams      []*ledger.Stream
+	Prune        []StreamPrune // drop the records whose last seq is at or below
+	Records      []StreamRecord
+	Events       []*Event      // by session, in cursor order
+	Purge        []PurgedEvent // events of earlier groups, by session, in cursor order; removed payloads must not stay in the database's files
+	DropReverted []RevertedMessage
+	DropEntries  map[string][]string // session → keys, sorted
+	Entries      []*Entry            // by session and key
+	Appended     []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
+	Edited       []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
+	DropEdits    map[string][]string // session → keys, sorted: their values are whole now, or gone
+	Claims       []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
+	Turns        []*Turn             // by session and message
+	Grants       []*capability.Grant // minted
+	Managed      []Managed           // that space's refs have opened, again or anew
+	Charges      []Charge            // by ref
+	Rotate       []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
+	Revoke       []RevokedGrant      // with all living descendants, in one statement
+	DropState    []string            // deleted sessions: entries, turns, external id and all event payloads are removed, rows and hashes stay
+	Audit        []*capability.AuditRow
 }
 
 // Charge adds to the bytes stored under a ref.
 type Charge struct {
 	Ref   string
 	Bytes int64
+}
+
+// RevertedMessage is a message that a settled revert hid: its row and those of its parts and its turn are
+// removed, as far as they are from before cursor Before. If Part is set, the revert hid only its parts from
+// that one on, which is at the place From.
+type RevertedMessage struct {
+	Session, Message string
+	Before           uint64
+	Part             string
+	From             Ord
 }
 
 // PurgedEvent is an event that loses a payload: Payload is the remainder, nil for none.

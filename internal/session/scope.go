@@ -6,7 +6,8 @@ package session
 // replaces each event, and reveals only the cursor. A ref with a first visible cursor shows values
 // written from there on. An event may embed values that a ref does not show: the end of a turn has
 // older ones and those of other keys, a fork has those of all keys, a purge has hashes of them. It is
-// shown without them.
+// shown without them. A revert is about all of a session: a ref of a part of it is shown that there was one,
+// and not where, and its reader reads the state again.
 
 import (
 	"crypto/hmac"
@@ -53,11 +54,23 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 	switch {
 	case InScope(g, e.Key) || e.Method == MethodFork:
 		return true
+	case IsRevert(e.Method):
+		return showsMessages(g)
 	case e.Method == MethodFinalize && g.Message == "":
 		id, ok := strings.CutPrefix(e.Key, "message/")
 		return ok && capability.TouchesKeys(g.ReadKeys, partPrefix(id))
 	}
 	return false
+}
+
+// IsRevert reports whether events of a method hide messages or show them again.
+func IsRevert(method string) bool {
+	return method == MethodRevert || method == MethodUnrevert || method == MethodSettle
+}
+
+// showsMessages reports whether a ref covers keys of messages or parts.
+func showsMessages(g *capability.Grant) bool {
+	return g.Message != "" || capability.TouchesKeys(g.ReadKeys, "message/") || capability.TouchesKeys(g.ReadKeys, "part/")
 }
 
 // KeyRange are keys of one kind: from From on and below Below.
@@ -136,6 +149,11 @@ type EventRange struct{ From, Below, Method string }
 func EventRanges(g *capability.Grant) []EventRange {
 	fork := keysBelow("ref", "ref")
 	events := []EventRange{{fork.From, fork.Below, MethodFork}}
+	if showsMessages(g) {
+		for _, method := range []string{MethodRevert, MethodUnrevert, MethodSettle} {
+			events = append(events, EventRange{"", " ", method}) // without a key
+		}
+	}
 	for _, r := range ScopeRanges(g) {
 		events = append(events, EventRange{r.From, r.Below, ""})
 	}
@@ -289,7 +307,7 @@ func (e *Event) withHash(hash Hash) *Event {
 // redactFor returns the event without embedded values that a ref does not show: of a turn's end,
 // values from before the ref's first visible cursor and those of other keys; of a fork, those of
 // other keys and what it says of the sessions; of a purge, hashes of the remainders of events that
-// are older or, if the ref shows only some keys, of all. The event's Sum is that of the whole payload,
+// are older or, if the ref shows only some keys, of all; of a revert everything. The event's Sum is that of the whole payload,
 // with a salt that is not shown either. Where there may be no salt, the Sum is masked.
 func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 	if e.Payload == nil {
@@ -322,11 +340,20 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 		var p purgePayload
 		err := json.Unmarshal(e.Payload, &p)
 		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.ShowsAllKeys() })
+		if p.Left != nil && !showsAll(g) {
+			p.Left = nil
+			p.Hidden++
+		}
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
 		p.Salt = ""
 		left = encode(p)
+	case MethodRevert, MethodUnrevert, MethodSettle:
+		if showsAll(g) {
+			return e
+		}
+		left = encode(revertPayload{Hidden: 1})
 	default:
 		return e
 	}
@@ -341,7 +368,12 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 // otherwise, knowing the rest of the event, they could test guesses at a short value by the event's
 // hash.
 func (a *applier) salt(cursor uint64) string {
-	secret := a.v.streams[StreamKey{Session: a.s.row.ID, Outbox: a.outbox}].row.SecretHash
+	secret := [32]byte{}
+	if st := a.v.streams[StreamKey{Session: a.s.row.ID, Outbox: a.outbox}]; st != nil {
+		secret = st.row.SecretHash
+	} else { // a direct call: of its ref
+		secret = a.grant.Hash
+	}
 	mac := hmac.New(sha256.New, secret[:])
 	fmt.Fprintf(mac, "salt %s %d %d", a.s.row.ID, a.s.row.Cursor+1, cursor)
 	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]

@@ -44,6 +44,9 @@ func (a *Access) limitedTo(g *capability.Grant) Access {
 		}
 		if !showsAll(g) { // nor is it shown the first event
 			row.Origin, row.Parent = Origin{}, Parent{}
+			if row.Revert.InForce() {
+				row.Revert = Revert{Cursor: row.Revert.Cursor} // that there is one
+			}
 		}
 		shown.Row = &row
 	}
@@ -128,7 +131,7 @@ func NextKey(page *Unscoped[*StateRange]) string {
 	if !page.whole.More {
 		return ""
 	}
-	return page.whole.Entries[len(page.whole.Entries)-1].Key
+	return page.whole.Last
 }
 
 // SameLog reports whether hash is what g shows of the event at cursor. The page has been read with
@@ -280,7 +283,7 @@ func (f *UnscopedFold) Fits(limit int) bool {
 // AccessAt returns the access of the session as it is now, with its row as of the fold's cursor.
 func (f *UnscopedFold) AccessAt(now *Access) Access {
 	at, row := *now, *now.Row
-	row.Cursor, row.Head = f.fold.Cursor, f.head
+	row.Cursor, row.Head, row.Revert = f.fold.Cursor, f.head, f.fold.Revert
 	at.Row = &row
 	return at
 }

@@ -102,7 +102,10 @@ type sessionView struct {
 	openTurnsLoaded bool     // every open turn is in turns, except orphans
 	openCount       *turnCount
 	claims          claimCount
-	free            map[string]*freeKeys // by prefix; of the database, so it survives a rollback
+	reverted        map[string]RevertedMessage   // by message: rows that settled reverts hid, removed by this group
+	settled         map[uint64]map[string]*Entry // by Revert.Settled: messages that the group had changed when it settled a revert, as they were then; nil for none
+	stored          map[string]*Entry            // of a session with such rows: messages as the database has them, nil for none; survives a rollback
+	free            map[string]*freeKeys         // by prefix; of the database, so it survives a rollback
 }
 
 // streamView is one stream's rows. It is not journaled: the ledger changes it only when a batch is
@@ -352,6 +355,7 @@ func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, write writeMode) 
 		e.Ord, e.Claim = old.entry.Ord, old.entry.Claim
 	} else {
 		e.Ord = s.row.Order.NewOrd(ev, i, e.Key, e.Payload)
+		v.replaceReverted(s, e.Key)
 	}
 	slot := slabAlloc(&v.stateSlab)
 	*slot = entryState{entry: e, hasPayload: true, write: write}

@@ -21,17 +21,19 @@ func (v *view) load(w *ReadSet, first bool) error {
 	if first {
 		v.now = rows.Now
 	}
-	v.merge(w, rows)
-	return nil
+	return v.merge(w, rows)
 }
 
 // loadMissing is load for an op that needs further rows.
 func (v *view) loadMissing(w *ReadSet) *fault.Error {
 	rows, err := v.loadBounded(w)
-	if err == nil {
-		v.merge(w, rows)
+	if err != nil {
+		return err
 	}
-	return err
+	if v.storeErr = v.merge(w, rows); v.storeErr != nil {
+		return v.errStore()
+	}
+	return nil
 }
 
 // loadBounded reads for an op: more than one submission may read is TooLarge, an error of the store
@@ -51,7 +53,11 @@ func (v *view) loadBounded(w *ReadSet) (*Rows, *fault.Error) {
 			return rows, nil
 		}
 	}
-	return nil, fault.Internal.Because(v.storeErr, "the rows of an op could not be read")
+	return nil, v.errStore()
+}
+
+func (v *view) errStore() *fault.Error {
+	return fault.Internal.Because(v.storeErr, "the rows of an op could not be read")
 }
 
 // countRead adds to the bytes read.
@@ -70,7 +76,7 @@ func (w *ReadSet) readsPayloads() bool {
 }
 
 // merge adds to the view the rows of everything in w that it does not have yet.
-func (v *view) merge(w *ReadSet, rows *Rows) {
+func (v *view) merge(w *ReadSet, rows *Rows) error {
 	for _, id := range w.Sessions {
 		row := rows.Sessions[id]
 		if row == nil {
@@ -99,9 +105,13 @@ func (v *view) merge(w *ReadSet, rows *Rows) {
 			v.external[x] = rows.External[x]
 		}
 	}
+	if err := v.dropLeft(rows); err != nil {
+		return err
+	}
 	for id, s := range v.sessions {
 		s.merge(w, id, rows)
 	}
+	return nil
 }
 
 func (s *sessionView) merge(w *ReadSet, id string, rows *Rows) {

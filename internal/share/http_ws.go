@@ -25,9 +25,9 @@ import (
 // maxClientMessage bounds a client's message, in bytes.
 const maxClientMessage = 32 << 10
 
-// errRemoved ends a stream whose reader would show removed entries until it loads the share
-// again.
-var errRemoved = errors.New("something was removed: load the share again")
+// errRemoved ends a stream whose reader would show removed or hidden entries, or not show those that are
+// shown again, until it loads the share again.
+var errRemoved = errors.New("something was removed or hidden: load the share again")
 
 // serveWS follows a share from its present cursor until it ends or the client goes. The client's
 // messages are ignored.
@@ -114,7 +114,7 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, live *object
 		}
 		items, removed := []byte{'['}, false
 		for _, e := range events[:n] {
-			removed = removed || e.Method == session.MethodRemove || e.Method == session.MethodPurge
+			removed = removed || e.Method == session.MethodRemove || e.Method == session.MethodPurge || session.IsRevert(e.Method)
 			changed, err := changedBy(ctx, live, e)
 			if err != nil {
 				return err

@@ -125,6 +125,9 @@ func (s *Store) ReadKeys(ctx context.Context, id string, keys []string, maxBytes
 				shown = append(shown, e)
 			}
 		}
+		if shown, err = newHiding(run, page.Row).shown(ctx, shown); err != nil {
+			return err
+		}
 		page.Entries, err = entryInfos(ctx, run, shown, true, maxBytes)
 		if page.More = err == nil && len(page.Entries) < len(shown); page.More {
 			next = slices.Index(keys, shown[len(page.Entries)].Key)
@@ -157,7 +160,7 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 		if err := scan.begin(ctx, after); err != nil {
 			return err
 		}
-		shown, last, err := shownPage(ctx, scan, g, q.MaxEntries())
+		shown, last, err := shownPage(ctx, scan, newHiding(run, page.Row), g, q.MaxEntries())
 		if err != nil {
 			return err
 		}
@@ -180,13 +183,17 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 
 // shownPage returns the next entries of a scan that a ref shows, at most most, and the entry after
 // which the next page begins; nil if no further entry is shown.
-func shownPage(ctx context.Context, scan *keyScan, g *capability.Grant, most int) (shown []*session.Entry, last *session.Entry, err error) {
+func shownPage(ctx context.Context, scan *keyScan, hide *hiding, g *capability.Grant, most int) (shown []*session.Entry, last *session.Entry, err error) {
 	for hidden := 0; hidden < maxHiddenKeys && !scan.cut; {
 		last, err = scan.next(ctx)
-		switch {
-		case err != nil || last == nil:
+		if err != nil || last == nil {
 			return shown, nil, err
-		case !scan.covers(last.Key) || !session.ShowsEntry(g, last):
+		}
+		hides, err := hide.hides(ctx, last)
+		switch {
+		case err != nil:
+			return shown, nil, err
+		case hides || !scan.covers(last.Key) || !session.ShowsEntry(g, last):
 			hidden++
 		case len(shown) == most:
 			return shown, shown[most-1], nil

@@ -33,6 +33,12 @@ type tx struct {
 // priorRow has the columns of a session's loaded row that Save needs.
 type priorRow struct {
 	space, external string
+	revert          session.Revert
+	left            *session.Left
+}
+
+func priorOf(r *session.Row) priorRow {
+	return priorRow{space: r.Space, external: r.External, revert: r.Revert, left: r.Left}
 }
 
 // Load implements session.Tx.
@@ -64,8 +70,13 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	t.readState(w, out)
 	t.readLogs(w, out)
 	t.readPayloadEvents(w, out)
+	var without *unorderedError
+	t.findUnordered(w.Ordered, &without)
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
+	}
+	if without != nil {
+		return nil, without
 	}
 	if err := t.findMoreFreeKeys(ctx, w.FreeKeys, out); err != nil {
 		return nil, err
@@ -82,7 +93,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		t.absent = map[string][]string{}
 	}
 	for id, row := range out.Sessions {
-		t.prior[id] = priorRow{space: row.Space, external: row.External}
+		t.prior[id] = priorOf(row)
 	}
 	for id, keys := range w.EntryMeta {
 		absent := t.absent[id]
@@ -289,6 +300,15 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 			var n int64
 			err := row.Scan(&ref, &n)
 			out.ClaimCounts[refOf(w.CountedClaims, ref)] = int(n)
+			return err
+		})
+	}
+	for id, after := range w.FirstMessage {
+		t.run.Queue(listByPut, nil, []any{id, "message", int64(after.Ord.At), clamp(after.Ord.Index), after.Key, int64(1)}, func(row Scanner) error {
+			e, err := scanMeta(row)
+			if err == nil {
+				put(out.Entries, e.Session, e.Key, e)
+			}
 			return err
 		})
 	}

@@ -36,6 +36,25 @@ const setOrd = `UPDATE entries SET ord = CASE WHEN ord = 0 THEN $4 ELSE ord END,
 // orderPageBytes is how many bytes of a log or a state are read at once to compute Ords.
 const orderPageBytes = 1 << 20
 
+// unorderedError says that a session has entries without a place.
+type unorderedError struct{ session string }
+
+func (e *unorderedError) Error() string {
+	return "store: session " + e.session + " has entries without a place"
+}
+
+// findUnordered sets found to the first of some sessions that has entries without a place.
+func (t *tx) findUnordered(sessions []string, found **unorderedError) {
+	for _, id := range sessions {
+		t.run.Queue(readUnordered, nil, []any{id}, func(Scanner) error {
+			if *found == nil {
+				*found = &unorderedError{id}
+			}
+			return ErrStopRows
+		})
+	}
+}
+
 // ensureOrds assigns an Ord to every entry of a session that has none: where the log is complete,
 // the Ord that a Fold computes; otherwise an Ord before everything in the remaining log, by the
 // creation time in the entry's value, then by key.
@@ -168,13 +187,16 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 			page.Entries = append(page.Entries, e)
 			return err
 		})
-		return run.Flush(ctx)
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		if page.More = len(page.Entries) > most; page.More {
+			page.Entries = page.Entries[:most]
+		}
+		return hideRange(ctx, run, page)
 	})
 	if err != nil {
 		return nil, wrap("read outline", err)
-	}
-	if page.More = len(page.Entries) > most; page.More {
-		page.Entries = page.Entries[:most]
 	}
 	return session.NewUnscoped(page), nil
 }
@@ -240,7 +262,10 @@ func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxByt
 		for _, key := range fit {
 			page.Entries = append(page.Entries, found[key])
 		}
-		return foldOpenDeltas(ctx, run, id, page.Entries)
+		if err := foldOpenDeltas(ctx, run, id, page.Entries); err != nil {
+			return err
+		}
+		return hideRange(ctx, run, page)
 	})
 	if err != nil {
 		return nil, 0, wrap("read values", err)

@@ -169,6 +169,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			}
 			ranges = keys(&access)
 		}
+		var turns []*session.Turn // of a session with reverts
 		for _, r := range ranges {
 			if from, below, some := r.Messages(); some {
 				run.Queue(readTurnRange, nil, []any{id, from, below}, func(row Scanner) error {
@@ -176,23 +177,43 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 					if err != nil {
 						return err
 					}
+					if access.Row != nil && len(access.Row.Hiding()) > 0 {
+						turns = append(turns, t)
+						return nil
+					}
 					return chunks.Turn(t)
 				})
 			}
 		}
+		var hide *hiding
 		for _, r := range ranges {
 			for from, more := r.From, true; more; {
 				entries, others, err := entryPage(ctx, run, id, from, r.Below, statePageBytes, statePageBytes/entryOverhead)
 				if err != nil {
 					return err
 				}
+				if hide == nil { // the session's row is read
+					hide = newHiding(run, access.Row)
+					if turns, err = hide.shownTurns(ctx, turns); err != nil {
+						return err
+					}
+					for _, t := range turns {
+						if err := chunks.Turn(t); err != nil {
+							return err
+						}
+					}
+				}
+				if more = others; len(entries) > 0 {
+					from = keyAfter(entries[len(entries)-1].Key)
+				}
+				if entries, err = hide.shown(ctx, entries); err != nil {
+					return err
+				}
 				for _, e := range entries {
 					if err := chunks.Entry(e); err != nil {
 						return err
 					}
-					from = keyAfter(e.Key)
 				}
-				more = others
 			}
 		}
 		if err := run.Flush(ctx); err != nil {
@@ -233,7 +254,10 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		if len(messages) > 0 {
 			run.Queue(readTurns, messages, nil, collect(&page.Turns, scanTurn))
 		}
-		return nil
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		return hideRange(ctx, run, page)
 	})
 	if err != nil {
 		return nil, wrap("read range", err)

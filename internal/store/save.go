@@ -36,6 +36,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(insertRecords, mapRows(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
 	t.queueList(insertEvents, bufferedRows(t, c.Events, insertEvents, eventValues), nil)
 	t.purge(c)
+	t.dropReverted(c.DropReverted)
 	t.queueList(dropEntries, pairRows(c.DropEntries), nil)
 	t.queueList(dropEdits, pairRows(c.DropEdits), nil)
 	t.queueList(insertEntries, bufferedRows(t, fresh, insertEntries, entryValues), nil)
@@ -87,6 +88,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 	t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
 	t.queueList(saveOrigins, origins, nil)
 	t.queueList(saveParents, parents, nil)
+	t.saveReverts(c.Sessions)
 	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})
@@ -100,7 +102,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 	for _, s := range c.Sessions {
 		// A later Save of the same transaction must not claim again.
 		if t.prior != nil {
-			t.prior[s.ID] = priorRow{space: s.Space, external: s.External}
+			t.prior[s.ID] = priorOf(s)
 		}
 	}
 }

@@ -198,6 +198,7 @@ func searchPage(ctx context.Context, run Runner, q *session.SearchQuery, words *
 		ranges = append(ranges, []any{r.From, r.Below})
 	}
 	var last *session.Entry // that was compared
+	hide := newHiding(run, page.Row)
 	for examined := 0; len(ranges) > 0; {
 		var hits []*session.Entry
 		run.Queue(findWords, ranges, []any{of.session, of.expression(words), clamp(at.Ord.At), clamp(at.Ord.Index), at.Key, clamp(g.VisibleFrom), int64(searchBatch)}, collect(&hits, scanMeta))
@@ -206,6 +207,15 @@ func searchPage(ctx context.Context, run Runner, q *session.SearchQuery, words *
 		}
 		if len(hits) == 0 {
 			return nil
+		}
+		end := session.PositionOf(hits[len(hits)-1])
+		hits, err := hide.shown(ctx, hits)
+		if err != nil {
+			return err
+		}
+		if len(hits) == 0 {
+			at = end
+			continue
 		}
 		infos, err := entryInfos(ctx, run, hits, true, searchBytes)
 		if err != nil {

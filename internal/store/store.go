@@ -128,9 +128,17 @@ func New(b Backend) *Store {
 }
 
 // Update runs fn once in one read-write transaction and commits if it returns nil; fn's error is
-// returned unchanged. Values passed to Save must not be changed afterwards.
+// returned unchanged. Values passed to Save must not be changed afterwards. If fn asks for a session in its
+// order (ReadSet.Ordered) that has entries without a place, they get theirs, and fn is run once more.
 func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
-	return s.update(ctx, func(t *tx) error { return fn(t) })
+	err := s.update(ctx, func(t *tx) error { return fn(t) })
+	if without, ok := errors.AsType[*unorderedError](err); ok {
+		if err := s.ensureOrds(ctx, without.session); err != nil {
+			return err
+		}
+		return s.update(ctx, func(t *tx) error { return fn(t) })
+	}
+	return err
 }
 
 // update is Update for the store's own methods.

@@ -49,6 +49,12 @@ ALTER TABLE sessions ADD COLUMN parent_key TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN above TEXT NOT NULL DEFAULT '';
 CREATE INDEX sessions_parent ON sessions (parent, id) WHERE parent <> '';
 
+-- What a session is reverted to (session.Revert, as JSON; '' is nothing), and the settled reverts of which
+-- the database has rows yet (a list of them).
+ALTER TABLE sessions ADD COLUMN reverted TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN reverts_left TEXT NOT NULL DEFAULT '';
+CREATE INDEX sessions_reverts_left ON sessions (id) WHERE reverts_left <> '';
+
 -- The servers of the database: the features that each knows, and when it last said so. It stays
 -- empty here, where a database has one server.
 CREATE TABLE replicas (

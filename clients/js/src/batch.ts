@@ -28,7 +28,7 @@ export type Value = Payload | string | number | boolean | null;
 export type Now<T> = T | Reference;
 
 /** The rights that a ref can have. */
-export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage";
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert";
 
 /** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {
@@ -317,6 +317,25 @@ export class Batch {
   /** Removes every payload of a key from log and state, for good; only an owner's ref may. */
   purge(key: Now<string>): Promised {
     return this.do("purge", { key });
+  }
+
+  /**
+   * Hides a message or part (message/ID or part/MESSAGE/ID) and all messages after it in the session's order, with their parts and turns, for
+   * everybody, until unrevert. Open turns among them end as aborted. The next new message or begun turn settles it: what is hidden leaves
+   * the state. It takes the right revert, and a ref that shows all of the session. The result has "to".
+   */
+  revert(to: Now<string>): Promised {
+    return this.do("revert", { to });
+  }
+
+  /** revert to the first message that was put after a cursor; rejected in a session that is ordered by time. */
+  revertAfter(cursor: Now<number>): Promised {
+    return this.do("revert", { cursor });
+  }
+
+  /** Shows again what revert has hidden; rejected (not_reverted) if nothing is hidden, or something new was said since. */
+  unrevert(): Promised {
+    return this.do("unrevert");
   }
 
   /** Ends the session, with all refs to it, for good; only an owner's ref may. */

@@ -3,7 +3,7 @@
 import { isWellFormed, memberAt, skipSpace } from "./jsontext.js";
 import { isOwnKey } from "./key.js";
 import { add, merge } from "./patch.js";
-import { type Claim, compareEntries, type Entry, type SessionEvent, type State } from "./session.js";
+import { type Claim, compareEntries, type Entry, type Hidden, type SessionEvent, type State } from "./session.js";
 
 /**
  * Makes a state the one after an event, which is the next one that the ref shows: of a snapshot's cursor and hash
@@ -34,9 +34,33 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
     case "appendText":
       if (old && payload !== "") state.entries.set(key, new Growing(old, (JSON.parse(payload) as { text: string }).text));
       break;
-    case "remove": case "purge":
+    case "remove":
       state.entries.delete(key);
       state.claims.delete(key);
+      if (key.startsWith("message/")) hideAgain(state); // its parts are known by it
+      break;
+    case "purge": {
+      state.entries.delete(key);
+      state.hidden?.entries.delete(key);
+      state.claims.delete(key);
+      const shown = show(state);
+      if (key.startsWith("message/") && payload !== "") keepLeft(state, messageOf(key), payload);
+      if (shown) hide(state, shown);
+      break;
+    }
+    case "revert": {
+      const { to, ord, part, moves } = payload === "" ? {} : (JSON.parse(payload) as Partial<Hidden> & { moves?: number });
+      if (to === undefined || ord === undefined || (moves !== undefined && !state.hidden)) state.stale = true;
+      show(state);
+      if (to !== undefined && ord !== undefined) hide(state, { to, ord, part });
+      break;
+    }
+    case "unrevert":
+      if (!show(state)) state.stale = true;
+      break;
+    case "settle":
+      if (payload.includes('"hidden"')) state.stale = true;
+      state.hidden = undefined;
       break;
     case "claim":
       if (payload !== "") state.claims.set(key, claimed(event));
@@ -62,10 +86,72 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       step(state, event, "streaming");
       break;
     case "delete":
+      state.hidden = undefined;
       state.entries.clear();
       state.claims.clear();
       state.turns = [];
   }
+}
+
+/** Where a revert is to. */
+type Point = Pick<Hidden, "to" | "ord" | "part">;
+
+/** Hides what comes from a point on: messages with their parts and turns. A part whose message is not in the state is not hidden. */
+function hide(state: State, { to, ord, part }: Point): void {
+  const of = messageIn(to), place = { ord, key: `message/${of}` } as Entry;
+  const gone = new Set<string>(); // messages that are hidden whole
+  for (const e of state.entries.values()) {
+    if (!e.key.startsWith("message/")) continue;
+    const c = compareEntries(e, place);
+    if (c > 0 || (c === 0 && part === undefined)) gone.add(messageIn(e.key));
+  }
+  const late = part && state.entries.has(place.key) ? ({ ord: part, key: to } as Entry) : undefined, entries = new Map<string, Entry>();
+  for (const e of state.entries.values()) {
+    const message = messageIn(e.key);
+    if (gone.has(message) || (late && message === of && e.key !== place.key && compareEntries(e, late) >= 0)) entries.set(e.key, e);
+  }
+  for (const key of entries.keys()) state.entries.delete(key);
+  state.hidden = { to, ord, part, entries, turns: state.turns.filter((t) => gone.has(t.message)) };
+  state.turns = state.turns.filter((t) => !gone.has(t.message));
+}
+
+/** Shows again what is hidden, and returns where it was hidden from; undefined if nothing is known to be hidden. */
+function show(state: State): Point | undefined {
+  const { hidden } = state;
+  if (!hidden) return undefined;
+  setAll(state, [...state.entries.values(), ...hidden.entries.values()]);
+  state.turns = [...state.turns, ...hidden.turns].sort((a, b) => (a.message < b.message ? -1 : 1));
+  state.hidden = undefined;
+  return hidden;
+}
+
+/** Sets the entries of a state, in their order. */
+function setAll(state: State, entries: Entry[]): void {
+  state.entries.clear();
+  for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
+}
+
+function hideAgain(state: State): void {
+  const point = show(state);
+  if (point) hide(state, point);
+}
+
+/** Removes what a settled revert hid of a message that is purged since, and which the log no longer says to have been hidden. */
+function keepLeft(state: State, message: string, payload: string): void {
+  const { left } = JSON.parse(payload) as { left?: { turn?: boolean; parts?: { id: string; ord: Entry["ord"] }[] } };
+  if (!left) return;
+  if (left.turn !== true) state.turns = state.turns.filter((t) => t.message !== message);
+  const places = new Map((left.parts ?? []).map((p) => [`part/${message}/${p.id}`, p.ord])), prefix = `part/${message}/`;
+  setAll(state, [...state.entries.values()].filter((e) => !e.key.startsWith(prefix) || places.has(e.key)).map((e) => {
+    const ord = places.get(e.key);
+    return ord === undefined || (e.ord[0] === ord[0] && e.ord[1] === ord[1]) ? e : { key: e.key, cursor: e.cursor, schema: e.schema, payload: e.payload, ord };
+  }));
+}
+
+/** The message of the key of a message or a part; "" of other keys. */
+function messageIn(key: string): string {
+  const [kind, id = ""] = key.split("/");
+  return kind === "message" || kind === "part" ? id : "";
 }
 
 /** The claim that a claim event makes or renews. */

@@ -82,8 +82,8 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage"];
-  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema`);
+  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert`);
 };
 const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];
 const methodNames: Check = (name, v, json) => {
@@ -178,6 +178,10 @@ const messageKey: Check = (name, v, json) => {
   key(name, v, json);
   if (!/^(message|part)\//.test(v as string)) throw fault("bad_key", `${name}: ${JSON.stringify(clip(v as string))} is not the key of a message or part: message/ID or part/MESSAGE/ID`);
 };
+const revertKey: Check = (name, v, json) => {
+  key(name, v, json);
+  if (!/^(message|part)\//.test(v as string)) throw fault("bad_key", "a session is reverted to a message or a part: message/ID or part/MESSAGE/ID");
+};
 
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
@@ -203,6 +207,8 @@ const methods: Record<string, Record<string, Param>> = {
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},
+  revert: { to: may(revertKey), cursor: may(number) },
+  unrevert: {},
   purge: { key: must(key) },
   delete: {},
 };
@@ -231,10 +237,15 @@ export function checkOp(op: Intent): void {
     if (value !== null) p.check!(name, value, a!.json!);
     else if (p.must) bad(`${op.method} needs ${name}`);
   }
+  const named = (...names: string[]): number =>
+    names.filter((name) => given.get(name)?.ref || (given.get(name)?.json?.trim() ?? "null") !== "null").length;
   if (op.method === "claim") {
-    const named = ["key", "prefix"].filter((name) => given.get(name)?.ref || (given.get(name)?.json?.trim() ?? "null") !== "null").length;
-    if (named === 0) bad("claim needs key or prefix");
-    if (named === 2) bad("claim takes a key, or a prefix for the first free key below it, and not both");
+    if (named("key", "prefix") === 0) bad("claim needs key or prefix");
+    if (named("key", "prefix") === 2) bad("claim takes a key, or a prefix for the first free key below it, and not both");
+  }
+  if (op.method === "revert") {
+    if (named("to", "cursor") === 0) bad("revert needs to or cursor");
+    if (named("to", "cursor") === 2) bad("revert takes the message or part to revert to, or a cursor, and not both");
   }
   if (op.method === "create") {
     const has = (name: string): boolean => Boolean(given.get(name)?.ref) || (given.get(name)?.json?.trim() ?? "null") !== "null";
@@ -257,20 +268,26 @@ export function checkLimits(limits: Readonly<Record<string, unknown>>): void {
 }
 
 /** The features that a reader of sessions needs (keys): those of ops that change them so that an older reader misreads them. */
-export const features: readonly string[] = ["keys"];
+export const features: readonly string[] = ["keys", "revert"];
 
-/** Rights that servers of the version before do not know. */
+/** Rights that came with the feature keys. */
 const laterRights: readonly string[] = ["break", "schema"];
 
 /** The features of a server that ops need: an older one would reject them for good. A reference in place of a key counts as needing none: the server decides it when its value is known. */
 export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const forks = ops.some((op) => op.method === "fork" && op.args?.some((a) => a.name === "message"));
   const bears = ops.some((op) => op.method === "create" && op.args?.some((a) => a.name === "parent"));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : [])];
+  const reverts = ops.some((op) => op.method === "revert" || op.method === "unrevert" || (op.method === "share" && hasRight(op, "revert")));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */
 type NamedOp = { readonly method: string; readonly args?: readonly Arg[] };
+
+function hasRight(op: NamedOp, right: string): boolean {
+  const given = argValue(op, "rights");
+  return Array.isArray(given) && given.includes(right);
+}
 
 function needsKeys(op: NamedOp): boolean {
   const has = (name: string): boolean => op.args?.some((a) => a.name === name) === true;
@@ -280,9 +297,9 @@ function needsKeys(op: NamedOp): boolean {
     case "put": case "remove": case "purge":
       return has("expect") || has("claim") || hasOwnKey(op);
     case "share": {
-      const names = argValue(op, "methods"), given = argValue(op, "rights");
+      const names = argValue(op, "methods");
       return has("read_keys") || has("write_keys") || (Array.isArray(names) && ["patch", "add", "claim", "release"].some((name) => names.includes(name))) ||
-        (Array.isArray(given) && laterRights.some((r) => given.includes(r)));
+        laterRights.some((r) => hasRight(op, r));
     }
   }
   return false;

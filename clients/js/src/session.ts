@@ -71,6 +71,24 @@ export interface State {
   turns: Turn[];
   /** Who works on which key, by key; some may be of keys whose value the ref does not show. */
   claims: Map<string, Claim>;
+  /** What a revert has hidden, if fold has seen the revert; it is in none of the above. */
+  hidden?: Hidden | undefined;
+  /**
+   * Set by fold: what a revert hid is shown again, or moved, and the state does not have it, since it was read in between or its ref does
+   * not show all of the session. Read the state again.
+   */
+  stale?: boolean | undefined;
+}
+
+/** What a revert has hidden of a state. */
+export interface Hidden {
+  /** message/ID or part/MESSAGE/ID: this and what comes after it. */
+  readonly to: string;
+  /** The place of the message, and of the part. */
+  readonly ord: Entry["ord"];
+  readonly part: Entry["ord"] | undefined;
+  readonly entries: Map<string, Entry>;
+  turns: Turn[];
 }
 
 /** Who works on a key (Batch.claim): while it is in force, no other outbox changes it. */
@@ -104,6 +122,8 @@ export interface SessionInfo {
   readonly origin: Origin | undefined;
   /** The session whose child it is; undefined as origin. */
   readonly parent: Parent | undefined;
+  /** What it is reverted to; undefined if it is not. */
+  readonly reverted: Reverted | undefined;
 }
 
 /** The session under which a child was created. */
@@ -119,6 +139,18 @@ export interface Child {
   /** The key of the session's message or part that started it; empty if none is named. */
   readonly key: string;
   readonly created: number;
+}
+
+/** What a session is reverted to: this and what comes after it is hidden. A ref that does not show all of the session is told the cursor alone. */
+export interface Reverted {
+  /** message/ID or part/MESSAGE/ID. */
+  readonly to: string;
+  /** Of the event. */
+  readonly cursor: number;
+  /** Who did it. */
+  readonly actor: string;
+  /** When, Unix ms. */
+  readonly at: number;
 }
 
 /** What a fork began as a copy of. */
@@ -261,6 +293,9 @@ export async function* readRefs(client: Client, held: Held, { under = "", ...wai
   }
 }
 
+const readReverted = (r: Struct | null | undefined): Reverted | undefined =>
+  r ? { to: str(r["to"]), cursor: num(r["cursor"]), actor: str(r["actor"]), at: num(r["at"]) } : undefined;
+
 const readOrigin = (o: Struct | null | undefined): Origin | undefined =>
   o ? { session: str(o["session"]), cursor: num(o["cursor"]), message: str(o["message"]) } : undefined;
 
@@ -288,6 +323,7 @@ function readSessionInfo(s: Struct): SessionInfo {
     id: str(s["id"]), external: str(s["external"]), cursor: num(s["cursor"]), created: num(s["created"]), updated: num(s["updated"]),
     title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
     order: str(s["order"]), origin: readOrigin(s["origin"] as Struct | null | undefined), parent: readParent(s["parent"] as Struct | null | undefined),
+    reverted: readReverted(s["reverted"] as Struct | null | undefined),
   };
 }
 

@@ -149,7 +149,7 @@ export class LogVerifier {
     const { cursor, method, payload } = e, sum = payload === "" ? zeroHash : sumOf(payload);
     if (payload === "") this.#altered.set(cursor, { gone: true, sum, explained: false });
     else if (sameHash(sum, e.sum)) this.#lastIntact = cursor;
-    else if (this.#redacted && (method === "finalize" || method === "purge") && (parsed(payload)?.["hidden"] as number) > 0) this.redactedEvents++;
+    else if (this.#redacted && ["finalize", "purge", "revert", "unrevert", "settle"].includes(method) && (parsed(payload)?.["hidden"] as number) > 0) this.redactedEvents++;
     else {
       this.#altered.set(cursor, { gone: false, sum, explained: false });
       return;

@@ -208,6 +208,56 @@ for (const order of ["", "time"] as const) {
   });
 }
 
+test("what a revert hides is hidden from who follows, and shown again", { timeout: 60_000 }, async (t) => {
+  for (const order of ["", "time"] as const) {
+    const server = await TestServer.start(t), c = await client(t), { session, batch } = (await c.space(server.ref)).create(order === "" ? {} : { order });
+    (await (await batch.commit()).wait()).check();
+    const live = empty(), inBetween: State[] = [];
+    const step = async (add: (b: ReturnType<Session["batch"]>) => void): Promise<State> => {
+      const b = session.batch();
+      add(b);
+      (await (await b.commit()).wait()).check();
+      const now = await session.snapshot();
+      await followed(session, now.cursor, live, order);
+      assert.deepEqual(shown(live), shown(now));
+      assert.deepEqual(shown(await followed(session, now.cursor, empty(), order)), shown(await session.snapshot({ at: now.cursor })));
+      for (const s of inBetween) {
+        await followed(session, now.cursor, s, order);
+        if (!s.stale) assert.deepEqual(shown(s), shown(now));
+      }
+      inBetween.push(now);
+      return now;
+    };
+    await step((b) => {
+      for (const [i, m] of ["a", "b", "c", "d"].entries()) {
+        b.put(`message/${m}`, { time: { created: 1000 + i } });
+        b.put(`part/${m}/1`, { text: m });
+        b.put(`part/${m}/2`, { text: m });
+      }
+      b.put("todo/1", 7);
+    });
+    await step((b) => { b.begin("e", { time: { created: 2000 } }); b.put("part/e/1", { text: "e" }); b.put("part/a/9", {}); });
+    let now = await step((b) => b.revert("message/c"));
+    assert.deepEqual([...now.entries.keys()].sort(), ["message/a", "message/b", "part/a/1", "part/a/2", "part/a/9", "part/b/1", "part/b/2", "todo/1"]);
+    assert.deepEqual((await session.describe()).session!.reverted, { to: "message/c", cursor: now.cursor, actor: "owner", at: (await session.describe()).session!.updated });
+    await step((b) => { b.put("message/a", { time: { created: 1000 }, n: 2 }); b.put("todo/2", 1); });
+    await step((b) => b.revert("message/d"));
+    assert.equal(inBetween.at(-3)!.stale, true); // it was read while more was hidden
+    await step((b) => b.unrevert());
+    await step((b) => b.revert("part/b/2"));
+    await step((b) => b.purge("part/b/2"));
+    await step((b) => { b.unrevert(); b.revert("message/b"); });
+    await step((b) => { b.put("message/f", { time: { created: 3000 } }); b.put("part/b/1", { text: "late" }); });
+    await step((b) => { b.put("message/b", { time: { created: 1001 } }); b.put("part/b/3", {}); });
+    now = await step((b) => { b.purge("message/c"); b.purge("message/b"); b.put("todo/3", 1); });
+    assert.deepEqual([...now.entries.keys()].sort(), ["message/a", "message/f", "part/a/1", "part/a/2", "part/a/9", "part/b/1", "part/b/3", "todo/1", "todo/2", "todo/3"]);
+    assert.equal((await session.describe()).session!.reverted, undefined);
+    const after = session.batch(), [wrong, late] = [after.unrevert(), after.revertAfter(1)];
+    const results = await (await after.commit()).wait(), said = (op: { opID: string }) => results.outcomes.find((o) => o.op === op.opID)!.reason;
+    assert.deepEqual([said(wrong), said(late)], ["not_reverted", order === "" ? "none" : "bad_argument"]);
+  }
+});
+
 test("two clients that change one value see what both did", { timeout: 60_000 }, async (t) => {
   const server = await TestServer.start(t), a = await client(t), { session, batch } = (await a.space(server.ref)).create();
   batch.put("todo/1", { n: 0 });

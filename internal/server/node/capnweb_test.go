@@ -122,7 +122,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	m := r.createWeb(w)
 	list := fields(t, "list", w.give(sp, "list"), "sessions more next")
 	same(t, "more", list["more"], false)
-	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head order origin parent")
+	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head order origin parent reverted")
 	if one["id"].(string) > m.id || number(one["cursor"]) == 0 {
 		t.Errorf("listed: %v", one)
 	}
@@ -175,7 +175,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	stat := fields(t, "stat", w.give(sess, "stat"), "cursor events first last kinds")
 	same(t, "what is counted", []any{stat["cursor"], stat["events"], stat["kinds"].([]any)[0].(object)["keys"]}, []any{3.0, 3.0, 2.0})
 	fields(t, "its grant", info["grant"], grantFields)
-	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order origin parent")
+	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order origin parent reverted")
 	same(t, "the cursor", at["cursor"], 3.0)
 	if head := at["head"].([]byte); len(head) != 32 {
 		t.Errorf("the head has %d bytes", len(head))

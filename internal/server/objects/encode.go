@@ -191,6 +191,16 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 		w.text(parent.SetSession, of.Session)
 		w.text(parent.SetKey, of.Key)
 	}
+	if r := row.Revert; r.Cursor > 0 && w.err == nil {
+		reverted, err := to.NewReverted()
+		if err != nil {
+			return err
+		}
+		reverted.SetCursor(r.Cursor)
+		reverted.SetAt(r.At)
+		w.text(reverted.SetTo, r.To)
+		w.text(reverted.SetActor, r.Actor)
+	}
 	return w.err
 }
 

@@ -54,6 +54,8 @@ type Store interface {
 	// left. CollectPageTokens removes expired tokens of pages in the same way.
 	AuditExpired(ctx context.Context, limit int) (more bool, err error)
 	CollectPageTokens(ctx context.Context, limit int) (more bool, err error)
+	// RemoveReverted removes rows that settled reverts hid, in the same way.
+	RemoveReverted(ctx context.Context, limit int) (more bool, err error)
 
 	// Lapsed returns at most limit ids, greater than after, of sessions with a streaming
 	// turn whose lease ran out before a time (0: the database's now).

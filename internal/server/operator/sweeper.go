@@ -16,7 +16,8 @@ import (
 
 // sweep interrupts turns whose leases lapsed. The sole server of a database interrupts all
 // streaming turns when it starts, since nobody can hold their streams; of several servers, each
-// takes lapsed ones. It also audits expired refs, and removes expired page tokens.
+// takes lapsed ones. It also audits expired refs, and removes expired page tokens and what settled reverts
+// hid.
 func (o *Operator) sweep(ctx context.Context) {
 	o.interruptLapsed(ctx, o.cfg.SoleServer)
 	o.auditExpired(ctx)
@@ -24,10 +25,11 @@ func (o *Operator) sweep(ctx context.Context) {
 		o.interruptLapsed(ctx, false)
 		o.auditExpired(ctx)
 		o.collectTokens(ctx)
+		o.inChunks(ctx, o.cfg.Store.RemoveReverted, "what was reverted was not removed")
 	})
 }
 
-// expiryChunk is how many refs are audited, or tokens removed, at once.
+// expiryChunk is how many refs are audited, or tokens or reverted rows removed, at once.
 const expiryChunk = 100
 
 func (o *Operator) auditExpired(ctx context.Context) {

@@ -148,19 +148,24 @@ func (s *Store) Audit() []*capability.AuditRow {
 }
 
 // State returns a session's folded state from the rows: entries by key with their deltas, turns by
-// message.
+// message, without what a revert hides.
 func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.entries[id])) {
 		e := s.entry(id, key, true)
+		if s.sessions[id].Hiding().Hides(e, s.entry(id, session.HeadOf(key), false)) {
+			continue
+		}
 		if e.LastAppend != 0 {
 			e.Payload = session.FoldText(e.Payload, s.delta(id, key, e.Cursor))
 		}
 		entries = append(entries, e)
 	}
 	for _, m := range slices.Sorted(maps.Keys(s.turns[id])) {
-		turns = append(turns, clone(s.turns[id][m]))
+		if t := s.turns[id][m]; !s.sessions[id].Hiding().HidesTurn(t, s.entry(id, session.MessageKey(m), false)) {
+			turns = append(turns, clone(t))
+		}
 	}
 	return entries, turns
 }
@@ -198,6 +203,36 @@ func (r *rows) descends(id, ancestor string) bool {
 		}
 	}
 	return false
+}
+
+// RemoveReverted removes the rows that settled reverts of a session hid.
+func (s *Store) RemoveReverted(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.sessions[id]
+	if row.Left == nil {
+		return
+	}
+	left := session.Reverts(row.Left.Reverts)
+	head := func(key string) *session.Entry { return s.entries[id][session.HeadOf(key)] }
+	maps.DeleteFunc(s.turns[id], func(message string, t *session.Turn) bool {
+		return left.HidesTurn(t, head(session.MessageKey(message)))
+	})
+	for _, messages := range []bool{false, true} { // by which their parts are known
+		maps.DeleteFunc(s.entries[id], func(key string, e *session.Entry) bool {
+			return messages == (key == session.HeadOf(key)) && left.Hides(e, head(key))
+		})
+	}
+	row.Left = nil
+}
+
+func (s *Store) dropReverted(r *session.RevertedMessage) {
+	maps.DeleteFunc(s.entries[r.Session], func(key string, e *session.Entry) bool {
+		return r.Removes(e)
+	})
+	if t := s.turns[r.Session][r.Message]; t != nil && t.Begun < r.Before && r.Part == "" {
+		delete(s.turns[r.Session], r.Message)
+	}
 }
 
 func (s *Store) save(c *session.Changes) error {
@@ -250,6 +285,9 @@ func (s *Store) save(c *session.Changes) error {
 		}) {
 			return fmt.Errorf("memtx: entries are not sorted")
 		}
+	}
+	for _, r := range c.DropReverted {
+		s.dropReverted(&r)
 	}
 	for id, keys := range c.DropEntries {
 		if !slices.IsSorted(keys) {
@@ -546,6 +584,17 @@ func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) }) {
 				give(id, key, true)
 			}
+		}
+	}
+	for id, after := range w.FirstMessage {
+		var first *session.Entry
+		for key, e := range s.entries[id] {
+			if session.HeadOf(key) == key && session.PositionOf(e).Compare(session.ByPut, after) > 0 && (first == nil || session.CompareEntries(e, first) < 0) {
+				first = e
+			}
+		}
+		if first != nil {
+			give(id, first.Key, false)
 		}
 	}
 	for _, id := range w.LapsedClaims {

@@ -116,6 +116,7 @@ var sharedTests = []test{
 	{"KeysMeanwhile", testKeysMeanwhile},
 	{"KeyRefusals", testKeyRefusals},
 	{"Edits", testEdits},
+	{"Reverts", testReverts},
 	{"Search", testSearch},
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},

@@ -1,0 +1,94 @@
+// mooring session revert and unrevert: the latest messages are hidden, and shown again.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+func sessionRevertCmd(h *homeFlags) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "revert REF --to message/ID|part/MESSAGE/ID|CURSOR",
+		Short: "Hide a message and all that come after it",
+		Long: "Hide a message and all messages after it in the session's order, with their parts and turns,\n" +
+			"for everybody. --to names the first that is hidden: a message, a part (with the parts after it\n" +
+			"and later messages), or a cursor, for the first message that was put after it. Open turns\n" +
+			"among them end as aborted. Nothing else is hidden: other keys stay, and the log has all of it\n" +
+			"(purge removes a value for good). unrevert shows it again, until a new message is put or a\n" +
+			"turn begins: then what is hidden leaves the state. Reverting again moves the point. It takes\n" +
+			"the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
+		Example: "  mooring session revert ses_01J… --to message/msg_3\n  mooring session revert @owner-of-session.ref --to 120",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			op, err := revertOp(to)
+			if err != nil {
+				return err
+			}
+			return h.runSingle(cmd.Context(), args[0], singleOp{
+				none: "nothing was hidden",
+				op:   op,
+				summary: func(r singleResult) string {
+					if r.Unchanged {
+						return fmt.Sprintf("it was reverted to %s already", r.To)
+					}
+					return fmt.Sprintf("reverted to %s at cursor %d: that and what comes after it is hidden (mooring session unrevert shows it again)", r.To, r.Cursor)
+				},
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "what is hidden first: message/ID, part/MESSAGE/ID, or the first message after a cursor")
+	return cmd
+}
+
+// revertOp returns the op of a --to.
+func revertOp(to string) (func(*client.Batch), error) {
+	if after, err := strconv.ParseUint(to, 10, 53); err == nil {
+		return func(b *client.Batch) { b.RevertAfter(after) }, nil
+	}
+	k, refused := session.ParseKey(to)
+	if refused != nil || k.Kind != session.KeyMessage && k.Kind != session.KeyPart {
+		return nil, fault.Usage.With("--to is %q: give message/ID, part/MESSAGE/ID, or a cursor", sanitizeLine(strings.TrimSpace(to)))
+	}
+	return func(b *client.Batch) { b.Revert(to) }, nil
+}
+
+func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "unrevert REF",
+		Short: "Show again what revert has hidden",
+		Long: "Show again what revert has hidden, as long as no message was put and no turn begun since. It\n" +
+			"takes the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
+		Example: "  mooring session unrevert ses_01J…",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.runSingle(cmd.Context(), args[0], singleOp{
+				none: "nothing was shown again",
+				op:   func(b *client.Batch) { b.Unrevert() },
+				summary: func(r singleResult) string {
+					return fmt.Sprintf("%s and what comes after it is shown again, from cursor %d on", r.To, r.Cursor)
+				},
+			})
+		},
+	}
+}
+
+// runSingle commits an op, waits for its outcome and prints it.
+func (h *homeFlags) runSingle(ctx context.Context, arg string, f singleOp) error {
+	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
+		s, err := h.session(ctx, c, arg)
+		if err != nil {
+			return err
+		}
+		return h.commitSingle(ctx, c, s, f)
+	})
+}

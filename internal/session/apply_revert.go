@@ -1,0 +1,403 @@
+package session
+
+// revert, unrevert, and how a revert is settled.
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// revertResult is the result of revert and unrevert.
+type revertResult struct {
+	changeResult
+	To string `json:"to"` // the message or part that the session is, or was, reverted to
+}
+
+func (o *opRevert) apply(a *applier) (result, *fault.Error) {
+	if err := a.mayRevert(); err != nil {
+		return nil, err
+	}
+	r, err := o.target(a)
+	if err != nil {
+		return nil, err
+	}
+	if at := &a.s.row.Revert; at.To == r.To && at.Ord == r.Ord && at.Part == r.Part {
+		return revertResult{a.unchanged(), r.To}, nil
+	}
+	if err := a.abortTurns(&r); err != nil {
+		return nil, err
+	}
+	ev := a.emit(MethodRevert, "", 1, encode(r.payload(&a.s.row.Revert)))
+	r.Cursor, r.Actor, r.At = ev.Cursor, ev.Actor, ev.At
+	a.v.changeRow(a.s).Revert = r
+	return revertResult{a.changed(), r.To}, nil
+}
+
+func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
+	if err := a.mayRevert(); err != nil {
+		return nil, err
+	}
+	r := a.s.row.Revert
+	if !r.InForce() {
+		return nil, fault.NotReverted.With("the session is not reverted, or something new was said since, which settled it: there is nothing to take back")
+	}
+	a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: r.To}))
+	a.v.changeRow(a.s).Revert = Revert{}
+	return revertResult{a.changed(), r.To}, nil
+}
+
+// mayRevert refuses sessions that are not live, and refs of a part of the session: what they would hide is
+// not theirs to see.
+func (a *applier) mayRevert() *fault.Error {
+	if err := a.requireLive(); err != nil {
+		return err
+	}
+	if !showsAll(a.grant) || a.grant.WriteKeys != nil {
+		return fault.MissingRight.With("a ref of a part of the session does not revert it: ask for one that covers all")
+	}
+	return nil
+}
+
+// target returns what the op reverts to, without its event.
+func (o *opRevert) target(a *applier) (r Revert, err *fault.Error) {
+	if o.byCursor {
+		head, err := o.firstAfter(a)
+		if err != nil {
+			return r, err
+		}
+		return Revert{To: head.Key, Ord: head.Ord}, nil
+	}
+	r.To = o.to.String()
+	head, err := a.v.entryMeta(a.s, MessageKey(o.to.Message))
+	if err != nil {
+		return r, err
+	}
+	at, err := a.v.entryMeta(a.s, r.To)
+	if err != nil {
+		return r, err
+	}
+	if head.entry == nil || at.entry == nil {
+		return r, fault.NotFound.With("there is no %s with its message: revert to one that is there", fault.Clip(r.To))
+	}
+	if r.Ord = head.entry.Ord; o.to.Kind == KeyPart {
+		r.Part = at.entry.Ord
+	}
+	return r, nil
+}
+
+// firstAfter returns the first message that was put after the op's cursor.
+func (o *opRevert) firstAfter(a *applier) (*Entry, *fault.Error) {
+	if a.s.row.Order != ByLog {
+		return nil, fault.BadArgument.With("this session is in the order of its messages' times, not of its log: name the message to revert to")
+	}
+	var first *Entry
+	for key, slot := range a.s.entries { // of this group too, which the database does not have yet
+		if k, bad := ParseKey(key); bad == nil && k.Kind == KeyMessage && slot.entry != nil && slot.entry.Ord.At > o.cursor && (first == nil || CompareEntries(slot.entry, first) < 0) {
+			first = slot.entry
+		}
+	}
+	for after := (KeyPosition{Ord: Ord{At: o.cursor, Index: math.MaxInt64}}); ; {
+		rows, err := a.v.loadBounded(&ReadSet{FirstMessage: map[string]KeyPosition{a.s.row.ID: after}})
+		if err != nil {
+			return nil, err
+		}
+		found := slices.Collect(maps.Values(rows.Entries[a.s.row.ID]))
+		if len(found) == 0 || first != nil && CompareEntries(first, found[0]) <= 0 {
+			break
+		}
+		slot, err := a.v.entryMeta(a.s, found[0].Key)
+		if err != nil {
+			return nil, err
+		}
+		if slot.entry != nil && slot.entry.Ord == found[0].Ord {
+			first = slot.entry
+			break
+		}
+		after = PositionOf(found[0]) // removed, and perhaps put again: then it is among those of the group
+	}
+	if first == nil {
+		return nil, fault.NotFound.With("no message was put after cursor %d: there is nothing to revert", o.cursor)
+	}
+	return first, nil
+}
+
+// abortTurns ends the open turns that r hides, or hides a part of: as aborted, with events of their own, so
+// that their text does not depend on its deltas.
+func (a *applier) abortTurns(r *Revert) *fault.Error {
+	open, err := a.v.openTurns(a.s, "")
+	if err != nil {
+		return err
+	}
+	for _, t := range open {
+		head, err := a.v.entryMeta(a.s, MessageKey(t.Message))
+		if err != nil {
+			return err
+		}
+		if head.entry == nil || !r.HidesTurn(t, head.entry) && t.Message != r.message() {
+			continue
+		}
+		end := &opFinalize{message: t.Message, step: StepAbort, status: Aborted.String()}
+		if err := a.aside(func() *fault.Error { return end.end(a, t, Aborted) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aside runs what makes an event beside the op's own: such an event names no op.
+func (a *applier) aside(do func() *fault.Error) *fault.Error {
+	op := a.op
+	a.op = nil
+	defer func() { a.op = op }()
+	return do()
+}
+
+// notHidden returns Reverted if a message, or a part of it, is hidden. key is what the op is about.
+func (a *applier) notHidden(key string) *fault.Error {
+	r := &a.s.row.Revert
+	if !r.InForce() {
+		return nil
+	}
+	head, err := a.v.entryMeta(a.s, HeadOf(key))
+	if err != nil || head.entry == nil {
+		return err
+	}
+	e := head.entry
+	if key != e.Key {
+		slot, err := a.v.entryMeta(a.s, key)
+		if err != nil {
+			return err
+		}
+		if e = slot.entry; e == nil { // it would come last
+			e = &Entry{Key: key, Ord: Ord{math.MaxUint64, math.MaxUint64}}
+		}
+	}
+	if r.Hides(e, head.entry) {
+		return errReverted(key, r)
+	}
+	return nil
+}
+
+// settle ends a revert that is in force, before something new is said: what it hid leaves the state.
+func (a *applier) settle() *fault.Error {
+	r := a.s.row.Revert
+	if !r.InForce() {
+		return nil
+	}
+	left := &Left{}
+	if of := a.s.row.Left; of != nil {
+		left.Reverts = slices.Clone(of.Reverts)
+	}
+	if len(left.Reverts) >= MaxLeft {
+		return fault.Overloaded.With("what %d reverts hid is being removed: the op waits until some of it is", MaxLeft)
+	}
+	heads, err := a.v.heads(a.s, r.To) // before the row says that they have left
+	if err != nil {
+		return err
+	}
+	return a.aside(func() *fault.Error {
+		ev := a.emit(MethodSettle, "", 1, encode(revertPayload{To: r.To}))
+		r.Settled = ev.Cursor
+		left.Reverts = append(left.Reverts, r)
+		row := a.v.changeRow(a.s)
+		row.Revert, row.Left = Revert{}, left
+		a.v.leave(a.s, &r, heads)
+		return nil
+	})
+}
+
+// leave removes from the view what a revert hid that is settled now. Rows that the group has changed are
+// removed with it, and the others later. heads are those of the view.
+func (v *view) leave(s *sessionView, r *Revert, heads map[string]*Entry) {
+	before := *s
+	v.journalUndo(func() {
+		s.entries, s.turns, s.reverted, s.settled, s.openCount = before.entries, before.turns, before.reverted, before.settled, nil
+	})
+	changed := map[string]*Entry{}
+	s.entries, s.turns, s.openCount = maps.Clone(s.entries), maps.Clone(s.turns), nil
+	s.reverted, s.settled = added(s.reverted), added(s.settled)
+	s.settled[r.Settled] = changed
+	for key, slot := range before.entries {
+		written, message := slot.write != writeNone, HeadOf(key) == key
+		if written && message {
+			changed[key] = slot.entry
+		}
+		head := heads[HeadOf(key)]
+		if slot.entry == nil || !r.Hides(slot.entry, head) && (head == nil || !r.hidesPart(slot.entry)) {
+			continue
+		}
+		s.entries[key] = &absentEntry
+		if written {
+			s.entries[key] = &entryState{hasPayload: true, write: writeDrop, edits: slot.edits}
+		}
+		if written && message {
+			s.dropReverted(messageOf(key), r)
+		}
+	}
+	for message, slot := range before.turns {
+		if slot.turn != nil && r.HidesTurn(slot.turn, heads[MessageKey(message)]) {
+			s.turns[message] = &turnState{}
+			if slot.dirty {
+				s.dropReverted(message, r)
+			}
+		}
+	}
+	if r.Part != (Ord{}) && heads[HeadOf(r.To)] != nil { // later the message may be removed, by which its parts are known
+		s.reverted[r.To] = RevertedMessage{Session: s.row.ID, Message: r.message(), Before: r.Settled, Part: r.To, From: r.Part}
+	}
+}
+
+// dropReverted makes this group remove a message that a settled revert hid, with its parts and its turn.
+func (s *sessionView) dropReverted(message string, r *Revert) {
+	s.reverted[message] = RevertedMessage{Session: s.row.ID, Message: message, Before: r.Settled}
+}
+
+// added returns a copy of m to add to.
+func added[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return maps.Clone(m)
+}
+
+// heads returns the entries, without payloads, of all messages that the view has something of, and of key's.
+func (v *view) heads(s *sessionView, key string) (map[string]*Entry, *fault.Error) {
+	heads := map[string]*Entry{HeadOf(key): nil}
+	for key := range s.entries {
+		if head := HeadOf(key); head != "" {
+			heads[head] = nil
+		}
+	}
+	for message := range s.turns {
+		heads[MessageKey(message)] = nil
+	}
+	var unread []string
+	for key := range heads {
+		if s.entries[key] == nil {
+			unread = append(unread, key)
+		}
+	}
+	if slices.Sort(unread); len(unread) > 0 {
+		if err := v.loadMissing(&ReadSet{EntryMeta: map[string][]string{s.row.ID: unread}}); err != nil {
+			return nil, err
+		}
+	}
+	for key := range heads {
+		heads[key] = s.entries[key].entry
+	}
+	return heads, nil
+}
+
+// replaceReverted makes a message, which is put anew, begin without the rows that settled reverts hid of the
+// one before.
+func (v *view) replaceReverted(s *sessionView, key string) {
+	if s.row.Left == nil || HeadOf(key) != key {
+		return
+	}
+	if v.storeErr == nil {
+		v.storeErr = v.loadLeft(s, []string{key})
+	}
+	for _, r := range s.row.Left.Reverts {
+		if head := s.left(&r, key); head != nil && r.Hides(head, head) {
+			old := s.reverted
+			v.journalUndo(func() { s.reverted = old })
+			s.reverted = added(old)
+			s.dropReverted(messageOf(key), &r)
+		}
+	}
+}
+
+// left returns a message as it was when a revert was settled, or as it was put since then; nil if there was
+// none. The key was given to loadLeft.
+func (s *sessionView) left(r *Revert, key string) *Entry {
+	if head, changed := s.settled[r.Settled][key]; changed {
+		return head
+	}
+	return s.stored[key]
+}
+
+// loadLeft reads messages as the database has them.
+func (v *view) loadLeft(s *sessionView, keys []string) error {
+	if s.stored == nil {
+		s.stored = map[string]*Entry{}
+	}
+	var unread []string
+	for _, key := range keys {
+		if _, known := s.stored[key]; key != "" && !known {
+			s.stored[key] = nil
+			unread = append(unread, key)
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	slices.Sort(unread)
+	found, err := v.tx.Load(v.ctx, &ReadSet{EntryMeta: map[string][]string{s.row.ID: unread}})
+	if err == nil {
+		maps.Copy(s.stored, found.Entries[s.row.ID])
+	}
+	return err
+}
+
+// dropLeft removes from what was loaded the rows that settled reverts hid, as if they had left the database
+// already.
+func (v *view) dropLeft(rows *Rows) error {
+	for id, s := range v.sessions {
+		if s.row.Left == nil {
+			continue
+		}
+		reverts := Reverts(s.row.Left.Reverts)
+		last := reverts[len(reverts)-1].Settled
+		entries, turns := rows.Entries[id], rows.Turns[id]
+		var heads []string
+		for key, e := range entries {
+			if e.Cursor < last {
+				heads = append(heads, HeadOf(key))
+			}
+		}
+		for message, t := range turns {
+			if t.Begun < last {
+				heads = append(heads, MessageKey(message))
+			}
+		}
+		if err := v.loadLeft(s, heads); err != nil {
+			return err
+		}
+		head := func(key string) func(*Revert) *Entry {
+			return func(r *Revert) *Entry { return s.left(r, key) }
+		}
+		maps.DeleteFunc(entries, func(key string, e *Entry) bool {
+			for _, gone := range s.reverted {
+				if gone.Removes(e) {
+					return true
+				}
+			}
+			return reverts.any(head(HeadOf(key)), func(r *Revert, head *Entry) bool { return r.Hides(e, head) })
+		})
+		maps.DeleteFunc(turns, func(message string, t *Turn) bool {
+			return reverts.any(head(MessageKey(message)), func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
+		})
+	}
+	return nil
+}
+
+// showForSync shows again what is hidden, if an op of a direct call is about it: opencode, whose calls these are,
+// still has it.
+func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
+	key := argText(op, "key")
+	if !a.s.row.Revert.InForce() || HeadOf(key) == "" {
+		return nil
+	}
+	if hidden := a.notHidden(key); hidden == nil || hidden.Code != fault.Reverted {
+		return hidden
+	}
+	return a.aside(func() *fault.Error {
+		a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: a.s.row.Revert.To}))
+		a.v.changeRow(a.s).Revert = Revert{}
+		return nil
+	})
+}

@@ -1,0 +1,195 @@
+package session
+
+// Reverts. A session that is reverted to a message hides it and all later messages, in the session's order,
+// with their parts and turns, and nothing else. They are hidden and not removed: unrevert shows them again.
+// The first new message, or begun turn, settles the revert: what it hid leaves the state with the event
+// settle. Its rows leave the database later and in pieces (store.RemoveReverted); until then every read
+// leaves them out. It is state and no secrecy: the log still has all of it.
+//
+// A part is hidden with its message. One whose message is not in the state is not hidden.
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Revert is what a session is reverted to. The zero value is nothing.
+type Revert struct {
+	To      string `json:"to"`                // message/ID, or part/MESSAGE/ID: this and what comes after it is hidden
+	Ord     Ord    `json:"ord"`               // the message's place
+	Part    Ord    `json:"part,omitzero"`     // the part's place, if To is one
+	Cursor  uint64 `json:"cursor"`            // of its event
+	Actor   string `json:"actor"`             // who did it
+	At      int64  `json:"at"`                // when, Unix ms
+	Settled uint64 `json:"settled,omitempty"` // cursor of the event that settled it; 0 of one that is in force
+}
+
+// InForce reports whether a session with r is reverted: something may be hidden, and can be shown again.
+func (r *Revert) InForce() bool { return r.To != "" }
+
+// Left are reverts that are settled, the oldest first, and of which the database still has rows that they
+// hid. It does not change.
+type Left struct{ Reverts []Revert }
+
+// MaxLeft is how many reverts of a session may have rows in the database. The next one is settled when some
+// have left.
+const MaxLeft = 64
+
+// Hiding returns the reverts by which rows that the database has are not in the state.
+func (r *Row) Hiding() Reverts {
+	var list Reverts
+	if r.Left != nil {
+		list = slices.Clone(r.Left.Reverts)
+	}
+	if r.Revert.InForce() {
+		list = append(list, r.Revert)
+	}
+	return list
+}
+
+// Reverts are those of a session by which rows are hidden or have left, the oldest first. What a message
+// that has left is still known by is no message for later ones.
+type Reverts []Revert
+
+// Hides is Revert.Hides, by any of them.
+func (list Reverts) Hides(e, head *Entry) bool {
+	return list.any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.Hides(e, head) })
+}
+
+// HidesTurn is Revert.HidesTurn, by any of them.
+func (list Reverts) HidesTurn(t *Turn, head *Entry) bool {
+	return list.any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
+}
+
+func (list Reverts) any(head func(*Revert) *Entry, hides func(*Revert, *Entry) bool) bool {
+	for i := range list {
+		r := &list[i]
+		h := head(r)
+		if hides(r, h) {
+			return true
+		}
+		if h != nil && r.hidesAll(h) {
+			return false
+		}
+	}
+	return false
+}
+
+// message returns the id of the message that r is to, or to a part of.
+func (r *Revert) message() string { return messageOf(r.To) }
+
+// messageOf returns the message id of the key of a message or a part; "" of any other key.
+func messageOf(key string) string {
+	if id, ok := strings.CutPrefix(key, "message/"); ok {
+		return id
+	}
+	if rest, ok := strings.CutPrefix(key, "part/"); ok {
+		id, _, _ := strings.Cut(rest, "/")
+		return id
+	}
+	return ""
+}
+
+// HeadOf returns the key of the message by which it is decided whether an entry is hidden: its own, of a
+// part its message's; "" for any other key.
+func HeadOf(key string) string {
+	if id := messageOf(key); id != "" {
+		return MessageKey(id)
+	}
+	return ""
+}
+
+// Hides reports whether the entry e is hidden, or has left the state. head is the entry of HeadOf its key,
+// without its payload, or nil if there is none.
+func (r *Revert) Hides(e, head *Entry) bool {
+	if r.To == "" || head == nil || r.Settled > 0 && e.Changed() > r.Settled {
+		return false
+	}
+	return r.hidesAll(head) || r.Settled == 0 && r.hidesPart(e)
+}
+
+// hidesPart reports whether a part of the message is hidden that r is to a part of. When r is settled, these
+// rows leave at once: the message stays and may be removed, and they are known by it.
+func (r *Revert) hidesPart(e *Entry) bool {
+	return r.Part != (Ord{}) && messageOf(e.Key) == r.message() && HeadOf(e.Key) != e.Key && atOrAfter(e, r.Part, r.To)
+}
+
+// Removes reports whether an entry is one of those that are removed.
+func (m *RevertedMessage) Removes(e *Entry) bool {
+	switch {
+	case messageOf(e.Key) != m.Message || e.Changed() >= m.Before:
+		return false
+	case m.Part == "":
+		return true
+	}
+	return HeadOf(e.Key) != e.Key && atOrAfter(e, m.From, m.Part)
+}
+
+// HidesTurn reports whether a message's turn is hidden, or has left the state.
+func (r *Revert) HidesTurn(t *Turn, head *Entry) bool {
+	return r.To != "" && head != nil && (r.Settled == 0 || t.Begun < r.Settled) && r.hidesAll(head)
+}
+
+// hidesAll reports whether a message is hidden with its parts and its turn.
+func (r *Revert) hidesAll(head *Entry) bool {
+	if r.Settled > 0 && head.Cursor > r.Settled { // put anew
+		return false
+	}
+	if to := MessageKey(r.message()); r.Part == (Ord{}) || head.Key != to {
+		return atOrAfter(head, r.Ord, to)
+	}
+	return false
+}
+
+// atOrAfter reports whether an entry is at a place, with its key, or after it.
+func atOrAfter(e *Entry, o Ord, key string) bool {
+	if c := e.Ord.Compare(o); c != 0 {
+		return c > 0
+	}
+	return e.Key >= key
+}
+
+// revertPayload is the payload of a revert event. Those of unrevert and settle have To alone.
+type revertPayload struct {
+	To     string      `json:"to,omitempty"`
+	Ord    *ordNumbers `json:"ord,omitempty"`    // Revert.Ord
+	Part   *ordNumbers `json:"part,omitempty"`   // Revert.Part
+	Moves  uint64      `json:"moves,omitempty"`  // cursor of the revert event that was in force before
+	Hidden int         `json:"hidden,omitempty"` // 1 for a reader whose ref does not show all of the session: it is told to read the state again (scope.go); never in the log
+}
+
+// ordNumbers are an Ord's At and Index.
+type ordNumbers [2]uint64
+
+// payload returns the payload of the event of r, after a session was reverted to before.
+func (r *Revert) payload(before *Revert) revertPayload {
+	p := revertPayload{To: r.To, Moves: before.Cursor, Ord: &ordNumbers{r.Ord.At, r.Ord.Index}}
+	if r.Part != (Ord{}) {
+		p.Part = &ordNumbers{r.Part.At, r.Part.Index}
+	}
+	return p
+}
+
+// revertOf returns what a revert event reverts to: nothing, if its reader is not shown it.
+func revertOf(e *Event) (r Revert, err error) {
+	var p revertPayload
+	if e.Payload == nil { // of a deleted session
+		return r, nil
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Ord == nil {
+		return r, err
+	}
+	r = Revert{To: p.To, Ord: Ord{p.Ord[0], p.Ord[1]}, Cursor: e.Cursor, Actor: e.Actor, At: e.At}
+	if p.Part != nil {
+		r.Part = Ord{p.Part[0], p.Part[1]}
+	}
+	return r, nil
+}
+
+// errReverted refuses an op on a key that is hidden.
+func errReverted(key string, r *Revert) *fault.Error {
+	return fault.Reverted.With("%s is hidden: the session was reverted to %s; take that back (unrevert), or go on with a new message", fault.Clip(key), r.To)
+}

@@ -1,0 +1,248 @@
+package session_test
+
+// revert, unrevert and what settles a revert: each rule of docs/design.md is a row.
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// reverting is a session of three messages with parts, and one turn that is streaming.
+func reverting(t failer) *writer {
+	o := newWorld(t).create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"role":"user"}`)))
+	o.apply(op("put", "key", "part/a/1", "payload", raw(`{"text":"one"}`)))
+	o.apply(op("put", "key", "todo/1", "payload", raw(`7`)))
+	o.apply(op("begin", "message", "b", "payload", raw(`{"role":"assistant"}`)))
+	o.apply(op("put", "key", "part/b/1", "payload", raw(`{"text":"x"}`)))
+	o.apply(op("appendText", "key", "part/b/1", "offset", 1, "text", "y"))
+	o.apply(op("put", "key", "part/b/2", "payload", raw(`{"text":"z"}`)))
+	o.apply(op("put", "key", "message/c", "payload", raw(`{"role":"user"}`)))
+	o.apply(op("put", "key", "part/a/2", "payload", raw(`{"text":"a late part of the first message"}`)))
+	return o
+}
+
+// shown lists the keys of the state, and the turns with what became of them.
+func (o *writer) shown() string {
+	entries, turns := o.w.store.State(o.session)
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Key)
+	}
+	for _, t := range turns {
+		list = append(list, t.Message+"="+t.Status.String())
+	}
+	return strings.Join(list, " ")
+}
+
+func TestReverts(t *testing.T) {
+	t.Parallel()
+	const all = "message/a message/b message/c part/a/1 part/a/2 part/b/1 part/b/2 todo/1"
+	for _, c := range []struct {
+		what string
+		ops  []anOp
+		say  string // the outcomes' reasons
+		want string
+	}{
+		{"to a message: it and what comes after is hidden, with late parts of it, not those of messages before", []anOp{op("revert", "to", "message/b")},
+			"none", "message/a part/a/1 part/a/2 todo/1"},
+		{"to the first", []anOp{op("revert", "to", "message/a")}, "none", "todo/1"},
+		{"to the last: a turn before it goes on", []anOp{op("revert", "to", "message/c"), op("appendText", "key", "part/b/1", "offset", 2, "text", "z")},
+			"none none", "message/a message/b part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=streaming"},
+		{"to a part: the message stays, its turn ends", []anOp{op("revert", "to", "part/b/2"), op("appendText", "key", "part/b/1", "offset", 2, "text", "z")},
+			"none turn_ended", "message/a message/b part/a/1 part/a/2 part/b/1 todo/1 b=aborted"},
+		{"to a cursor: the first message that was put after it", []anOp{op("revert", "cursor", 5)}, "none", "message/a message/b part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=streaming"},
+		{"to a cursor behind the last message", []anOp{op("revert", "cursor", 9)}, "not_found", all + " b=streaming"},
+		{"to a message that is not there", []anOp{op("revert", "to", "message/x")}, "not_found", all + " b=streaming"},
+		{"to a part whose message is not there", []anOp{op("put", "key", "part/x/1", "payload", raw(`{}`)), op("revert", "to", "part/x/1")}, "none not_found", all[:len(all)-6] + "part/x/1 todo/1 b=streaming"},
+		{"to what is no message", []anOp{op("revert", "to", "todo/1")}, "bad_key", all + " b=streaming"},
+		{"twice the same", []anOp{op("revert", "to", "message/c"), op("revert", "to", "message/c")}, "none none", "message/a message/b part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=streaming"},
+		{"again, to an earlier message", []anOp{op("revert", "to", "message/c"), op("revert", "to", "message/b")}, "none none", "message/a part/a/1 part/a/2 todo/1"},
+		{"again, to a hidden message", []anOp{op("revert", "to", "message/b"), op("revert", "to", "message/c")}, "none none", "message/a message/b part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=aborted"},
+		{"and back: the turn stays ended", []anOp{op("revert", "to", "message/b"), op("unrevert"), op("appendText", "key", "part/b/1", "offset", 2, "text", "z")},
+			"none none turn_ended", all + " b=aborted"},
+		{"back without a revert", []anOp{op("unrevert")}, "not_reverted", all + " b=streaming"},
+		{"ops on what is hidden", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/b", "payload", raw(`{}`)), op("put", "key", "part/b/1", "payload", raw(`{}`)),
+			op("put", "key", "part/b/9", "payload", raw(`{}`)), op("remove", "key", "part/b/1"), op("remove", "key", "message/c"), op("begin", "message", "b", "payload", raw(`{}`)),
+			op("appendText", "key", "part/b/1", "offset", 2, "text", "z"), op("finalize", "message", "b", "status", "completed")},
+			"none reverted reverted reverted reverted reverted reverted reverted turn_ended", "message/a part/a/1 part/a/2 todo/1"},
+		{"ops on what is not", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/a", "payload", raw(`{"v":2}`)), op("put", "key", "part/a/3", "payload", raw(`{}`)), op("put", "key", "todo/2", "payload", raw(`7`)),
+			op("put", "key", "session", "payload", raw(`{"title":"t"}`)), op("unrevert")},
+			"none none none none none none", "message/a message/b message/c part/a/1 part/a/2 part/a/3 part/b/1 part/b/2 session todo/1 todo/2 b=aborted"},
+		{"of what is after a part, a new part", []anOp{op("revert", "to", "part/b/2"), op("put", "key", "part/b/3", "payload", raw(`{}`)), op("put", "key", "part/b/1", "payload", raw(`{}`)), op("put", "key", "message/b", "payload", raw(`{}`))},
+			"none reverted none none", "message/a message/b part/a/1 part/a/2 part/b/1 todo/1 b=aborted"},
+		{"a new message settles it", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("unrevert")},
+			"none none not_reverted", "message/a message/d part/a/1 part/a/2 todo/1"},
+		{"a new turn settles it, also of a message that is there", []anOp{op("revert", "to", "message/b"), op("begin", "message", "a", "payload", raw(`{}`)), op("unrevert")},
+			"none none not_reverted", "message/a part/a/1 part/a/2 todo/1 a=streaming"},
+		{"what is settled may be put anew, and has nothing of before", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("put", "key", "message/b", "payload", raw(`{}`)), op("put", "key", "part/b/2", "payload", raw(`{}`)),
+			op("begin", "message", "b", "payload", raw(`{}`))},
+			"none none none none none", "message/a message/b message/d part/a/1 part/a/2 part/b/2 todo/1 b=streaming"},
+		{"a part of it alone is put anew", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("put", "key", "part/b/2", "payload", raw(`{}`)), op("appendText", "key", "part/b/1", "offset", 2, "text", "z")},
+			"none none none turn_not_there", "message/a message/d part/a/1 part/a/2 part/b/2 todo/1"},
+		{"settled to a part, its message removed", []anOp{op("revert", "to", "part/b/2"), op("put", "key", "message/d", "payload", raw(`{}`)), op("remove", "key", "message/b")},
+			"none none none", "message/a message/d part/a/1 part/a/2 part/b/1 todo/1 b=aborted"},
+		{"a purge of what is hidden", []anOp{op("revert", "to", "message/b"), op("purge", "key", "part/b/1"), op("unrevert")},
+			"none none none", "message/a message/b message/c part/a/1 part/a/2 part/b/2 todo/1 b=aborted"},
+		{"a purge of what was settled", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("purge", "key", "message/b"), op("purge", "key", "part/b/1")},
+			"none none none none", "message/a message/d part/a/1 part/a/2 todo/1"},
+		{"a revert of what was said after one", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("revert", "to", "message/d"), op("unrevert"), op("revert", "to", "message/a"), op("put", "key", "message/e", "payload", raw(`{}`))},
+			"none none none none none none", "message/e todo/1"},
+		{"and a delete", []anOp{op("revert", "to", "message/b"), op("delete"), op("unrevert")}, "none none session_deleted", ""},
+	} {
+		for _, together := range []bool{true, false} { // in one transaction, or in one each, with what is left removed between
+			t.Run(c.what, func(t *testing.T) {
+				t.Parallel()
+				o := reverting(t)
+				var said []ledger.Outcome
+				if together {
+					said = o.try(c.ops...)
+				} else {
+					for _, x := range c.ops {
+						said = append(said, o.try(x)...)
+						o.w.store.RemoveReverted(o.session)
+						o.w.check(o.session)
+					}
+				}
+				var reasons []string
+				for _, s := range said {
+					reasons = append(reasons, s.Reason.String())
+				}
+				want := strings.Replace(c.say, "turn_not_there", "not_found", 1)
+				if got := strings.Join(reasons, " "); got != want {
+					t.Errorf("the outcomes are %s", got)
+				}
+				if got := o.shown(); got != c.want {
+					t.Errorf("the state has %s\nwant %s", got, c.want)
+				}
+			})
+		}
+	}
+}
+
+// The state says what it is reverted to, by whom, and when; one event does it.
+func TestRevertIsOneEvent(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("finalize", "message", "b", "status", "completed"))
+	guest := o.under(o.share([]string{"read", "revert"}, "actor", "owner/guest"))
+	before := o.w.store.Session(o.session)
+	got := guest.apply(op("revert", "to", "message/b"))
+	row := o.w.store.Session(o.session)
+	if row.Cursor != before.Cursor+1 || got["to"] != "message/b" {
+		t.Errorf("%d events, result %v", row.Cursor-before.Cursor, got)
+	}
+	r := row.Revert
+	mustEqual(t, "what it is reverted to", r, session.Revert{To: "message/b", Ord: session.Ord{At: 5}, Cursor: row.Cursor, Actor: "owner/guest", At: o.w.store.Now})
+	if row.Needs&session.FeatureRevert == 0 || row.AuthGen == before.AuthGen {
+		t.Error("readers who would misread it are not refused")
+	}
+}
+
+// The right is its own, and a ref of a part of the session does not have it.
+func TestWhoReverts(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	for _, c := range []struct {
+		what string
+		ref  string
+		want string
+	}{
+		{"append", o.share([]string{"read", "append"}), "missing_right"},
+		{"all rights of before", o.share(all), "missing_right"},
+		{"revert", o.share([]string{"revert"}), "none"},
+		{"one message", o.share([]string{"read", "revert"}, "message", "c"), "missing_right"},
+		{"from a cursor on", o.share([]string{"read", "revert"}, "from", 9), "missing_right"},
+		{"some keys", o.share([]string{"read", "revert"}, "read_keys", []string{"message/"}), "missing_right"},
+		{"some keys to write", o.share([]string{"append", "revert"}, "write_keys", []string{"message/"}), "missing_right"},
+	} {
+		for _, x := range []anOp{op("revert", "to", "message/c"), op("unrevert")} {
+			if got := o.under(c.ref).try(x)[0].Reason.String(); got != c.want {
+				t.Errorf("%s: %s is %s, want %s", c.what, x.method, got, c.want)
+			}
+		}
+	}
+}
+
+// What a fork copies of a reverted session.
+func TestForkOfAReverted(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("revert", "to", "message/b"))
+	at := o.w.store.Session(o.session).Cursor
+	for _, c := range []struct {
+		what string
+		args []any
+		say  string
+		want string
+	}{
+		{"now: what is not hidden", nil, "none", "message/a part/a/1 part/a/2 todo/1"},
+		{"as of before: what was there then", []any{"at", at - 1}, "none", "message/a message/b message/c part/a/1 part/a/2 part/b/1 part/b/2 todo/1"},
+		{"up to a message that is there", []any{"message", "a"}, "none", "message/a part/a/1 part/a/2 todo/1"},
+		{"up to a hidden message", []any{"message", "b"}, "reverted", ""},
+	} {
+		f := o.w.newWriter()
+		f.with = []string{o.ref}
+		out := f.try(op("fork", append([]any{"ref", f.ref, "hash", sha(f.ref), "source", o.session, "via", o.ref}, c.args...)...))[0]
+		if got := out.Reason.String(); got != c.say || got == "none" && f.shown() != c.want {
+			t.Errorf("%s: %s %s", c.what, got, f.shown())
+		}
+		if row := f.w.store.Session(f.session); c.say == "none" && (row.Revert.InForce() || row.Left != nil) {
+			t.Errorf("%s: the fork is reverted", c.what)
+		}
+	}
+}
+
+// A ref of a part of the session is told that there was a revert, and not where.
+func TestLimitedRefsAreToldOfReverts(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("revert", "to", "message/b"))
+	o.apply(op("unrevert"))
+	o.apply(op("revert", "to", "message/b"))
+	o.apply(op("put", "key", "message/d", "payload", raw(`{}`)))
+	for _, c := range []struct {
+		ref  string
+		want bool
+	}{
+		{o.share([]string{"read"}, "message", "a"), true},
+		{o.share([]string{"read"}, "from", 3), true},
+		{o.share([]string{"read"}, "read_keys", []string{"part/a/"}), true},
+		{o.share([]string{"read"}, "read_keys", []string{"todo/"}), false},
+	} {
+		g := o.w.store.Grant(c.ref)
+		page := &session.LogPage{Access: session.Access{Row: o.w.store.Session(o.session)}, Events: o.w.store.Events(o.session)}
+		var told []string
+		for _, e := range session.NewUnscoped(page).Shown(g).Events {
+			if slices.Contains([]string{"revert", "unrevert", "settle"}, e.Method) && !e.Hidden {
+				told = append(told, e.Method+e.Key+string(e.Payload))
+			}
+		}
+		want := ""
+		if c.want {
+			want = `revert{"hidden":1} unrevert{"hidden":1} revert{"hidden":1} settle{"hidden":1}`
+		}
+		mustEqual(t, strings.Join(g.ReadKeys, " ")+g.Message, strings.Join(told, " "), want)
+	}
+}
+
+// What is hidden of a session that opencode shares is shown again when opencode syncs some of it.
+func TestSyncsShowWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	whole := strings.Replace(o.shown(), "b=streaming", "b=aborted", 1)
+	for _, key := range []string{"part/b/1", "message/c", "part/c/new"} {
+		o.apply(op("revert", "to", "message/b"))
+		if answers, _ := o.w.commit(o.plain(o.ref, op("put", "key", "message/a", "payload", raw(`{"by":%q}`, key)))); answers[0].Err != nil || o.shown() == whole {
+			t.Errorf("another message is synced: %+v, there is %s", answers[0], o.shown())
+		}
+		answers, _ := o.w.commit(o.plain(o.ref, op("put", "key", key, "payload", raw(`{"by":"sync"}`))))
+		if got := strings.Replace(o.shown(), " part/c/new", "", 1); answers[0].Err != nil || got != whole {
+			t.Errorf("%s is synced: %+v, there is %s", key, answers[0], got)
+		}
+	}
+}
