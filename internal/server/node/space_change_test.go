@@ -32,6 +32,7 @@ func TestRevokingOfASpacesRefMayTakeLong(t *testing.T) {
 	st := &timedUpdates{Store: sqliteStore(t)}
 	r := start(t, st, nil)
 	root, team := r.dial().restore(r.owner), r.owner.New(r.owner.Target())
+	r.untilInUse(session.AllFeatures)
 	refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, ""), fault.None)
 	if _, refused := cutting(t, root, team.ID); refused != nil {
 		t.Fatal(refused)

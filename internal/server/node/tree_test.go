@@ -372,6 +372,7 @@ func TestSpaceRevokeUnderFire(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		root := p.restore(r.owner)
+		r.untilInUse(session.AllFeatures)
 		team := r.owner.New(r.owner.Target())
 		refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, ""), fault.None)
 
@@ -524,6 +525,7 @@ func TestRotateAnOwnersRef(t *testing.T) {
 
 		// The space's root.
 		root := p.restore(r.owner)
+		r.untilInUse(session.AllFeatures)
 		fresh := r.owner.New(r.owner.Target())
 		team := r.owner.New(r.owner.Target())
 		refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, ""), fault.None)
