@@ -301,8 +301,14 @@ func (v *view) replaceReverted(s *sessionView, key string) {
 	if v.storeErr == nil {
 		v.storeErr = v.loadLeft(s, []string{key})
 	}
+	known := true // what the database has is no message for reverts after the one by which it left
 	for _, r := range s.row.Left.Reverts {
-		if head := s.left(&r, key); head != nil && r.Hides(head, head) {
+		head, changed := s.settled[r.Settled][key]
+		if !changed && known {
+			head = s.stored[key]
+		}
+		if head != nil && r.Hides(head, head) {
+			known = known && changed
 			old := s.reverted
 			v.journalUndo(func() { s.reverted = old })
 			s.reverted = added(old)

@@ -84,6 +84,8 @@ func TestReverts(t *testing.T) {
 			"none none none none none", "message/a message/b message/d part/a/1 part/a/2 part/b/2 todo/1 b=streaming"},
 		{"a part of it alone is put anew", []anOp{op("revert", "to", "message/b"), op("put", "key", "message/d", "payload", raw(`{}`)), op("put", "key", "part/b/2", "payload", raw(`{}`)), op("appendText", "key", "part/b/1", "offset", 2, "text", "z")},
 			"none none none turn_not_there", "message/a message/d part/a/1 part/a/2 part/b/2 todo/1"},
+		{"a part of a message that left is no part of it for the next revert", []anOp{op("revert", "to", "message/c"), op("put", "key", "message/d", "payload", raw(`{}`)), op("put", "key", "part/c/9", "payload", raw(`{}`)), op("revert", "to", "message/a"),
+			op("put", "key", "message/c", "payload", raw(`{}`))}, "none none none none none", "message/c part/c/9 todo/1"},
 		{"settled to a part, its message removed", []anOp{op("revert", "to", "part/b/2"), op("put", "key", "message/d", "payload", raw(`{}`)), op("remove", "key", "message/b")},
 			"none none none", "message/a message/d part/a/1 part/a/2 part/b/1 todo/1 b=aborted"},
 		{"a purge of what is hidden", []anOp{op("revert", "to", "message/b"), op("purge", "key", "part/b/1"), op("unrevert")},
@@ -94,17 +96,19 @@ func TestReverts(t *testing.T) {
 			"none none none none none none", "message/e todo/1"},
 		{"and a delete", []anOp{op("revert", "to", "message/b"), op("delete"), op("unrevert")}, "none none session_deleted", ""},
 	} {
-		for _, together := range []bool{true, false} { // in one transaction, or in one each, with what is left removed between
+		for _, how := range []string{"together", "one by one", "swept"} { // in one transaction, or in one each, with what is left removed between or not
 			t.Run(c.what, func(t *testing.T) {
 				t.Parallel()
 				o := reverting(t)
 				var said []ledger.Outcome
-				if together {
+				if how == "together" {
 					said = o.try(c.ops...)
 				} else {
 					for _, x := range c.ops {
 						said = append(said, o.try(x)...)
-						o.w.store.RemoveReverted(o.session)
+						if how == "swept" {
+							o.w.store.RemoveReverted(o.session)
+						}
 						o.w.check(o.session)
 					}
 				}

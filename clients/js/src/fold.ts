@@ -140,8 +140,11 @@ function hideAgain(state: State): void {
 function keepLeft(state: State, message: string, payload: string): void {
   const { left } = JSON.parse(payload) as { left?: { turn?: boolean; parts?: { id: string; ord: Entry["ord"] }[] } };
   if (!left) return;
-  if (left.turn !== true) state.turns = state.turns.filter((t) => t.message !== message);
+  const turns = state.turns.filter((t) => t.message !== message);
+  if (left.turn !== true) state.turns = turns;
+  else if (turns.length === state.turns.length) state.stale = true; // it was hidden with its message, when the state was read
   const places = new Map((left.parts ?? []).map((p) => [`part/${message}/${p.id}`, p.ord])), prefix = `part/${message}/`;
+  for (const part of places.keys()) if (!state.entries.has(part)) state.stale = true; // as that
   setAll(state, [...state.entries.values()].filter((e) => !e.key.startsWith(prefix) || places.has(e.key)).map((e) => {
     const ord = places.get(e.key);
     return ord === undefined || (e.ord[0] === ord[0] && e.ord[1] === ord[1]) ? e : { key: e.key, cursor: e.cursor, schema: e.schema, payload: e.payload, ord };
