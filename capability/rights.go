@@ -20,10 +20,11 @@ const (
 	Revoke
 	Create
 	List
-	Break  // release claims of others
-	Schema // put and remove schemas of values
-	Manage // act in all sessions of the space as an owner of each
-	Revert // revert a session to an earlier message, and take that back
+	Break   // release claims of others
+	Schema  // put and remove schemas of values
+	Manage  // act in all sessions of the space as an owner of each
+	Revert  // revert a session to an earlier message, and take that back
+	Compact // say which message is the summary of those before
 )
 
 // SessionRights are the rights that every owner's ref is stored with, SpaceRights all rights of a
@@ -34,12 +35,12 @@ const (
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List | Manage
-	LaterRights   = Break | Schema | Revert
+	LaterRights   = Break | Schema | Revert | Compact
 	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
 // rightNames are in the order of the bits.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert"}
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact"}
 
 // RightNames returns the names of all rights.
 func RightNames() []string { return (OwnerRights | SpaceRights).Names() }

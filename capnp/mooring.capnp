@@ -209,6 +209,8 @@ struct SessionInfo {
   origin @11 :Origin;   # what it was forked from; null if it was not, or for a ref that does not show the whole session
   parent @12 :Parent;   # the session whose child it is; null as origin
   reverted @13 :Reverted;   # what it is reverted to; null if it is not
+  compacted @14 :Compacted; # up to where it is compacted; null if it is not, while a revert hides that, and for a ref
+                            # that does not show the whole session
 }
 
 struct Parent {
@@ -224,6 +226,20 @@ struct Reverted {
   cursor @1 :UInt64;    # of the event
   actor @2 :Text;       # who did it
   at @3 :Int64;         # when, Unix ms
+}
+
+struct Compacted {
+  # Up to where a session is compacted: the compacted view shows the summary in place of this
+  # message and those before it. Others are shown everything.
+  upto @0 :Text;        # message/ID
+  summary @1 :Text;     # message/ID
+  cursor @2 :UInt64;    # of the event
+  actor @3 :Text;       # who did it
+  at @4 :Int64;         # when, Unix ms
+  ord @5 :UInt64;       # the place of upto in the session's order, as of entries
+  ordIndex @6 :UInt64;
+  place @7 :UInt64;     # the summary's
+  placeIndex @8 :UInt64;
 }
 
 struct Origin {
@@ -267,11 +283,11 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # right to speak for that outbox. The secret should be good for this session alone:
   # clients derive it from their outbox's own. A new outbox id has no "~" in it.
 
-  snapshot @2 (at :UInt64, sink :EventSink, hash :Data, understands :List(Text), keys :List(Text)) -> (cursor :UInt64);
+  snapshot @2 (at :UInt64, sink :EventSink, hash :Data, understands :List(Text), keys :List(Text), compacted :Bool) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0
   # is now; another cursor is folded from the log. hash is that of the event at
-  # the cursor: fails with server_behind where another is given. understands and keys as
-  # in SubscribeOptions.
+  # the cursor: fails with server_behind where another is given. understands, keys and compacted
+  # as in SubscribeOptions.
 
   subscribe @3 (options :SubscribeOptions, sink :EventSink) -> (subscription :Subscription);
   # Every event after options.from, once, in order, in windows of bytes: the
@@ -320,14 +336,14 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # next is 0 where all keys are answered; else an answer's room was full, and keys[next] is
   # the first to ask for again. It takes read.
 
-  list @13 (prefix :Text, after :Text, limit :UInt32, order :Text, values :Bool)
+  list @13 (prefix :Text, after :Text, limit :UInt32, order :Text, values :Bool, compacted :Bool)
       -> (entries :List(EntryInfo), more :Bool, next :Text, cursor :UInt64);
   # A page of the keys that begin with prefix and are longer: todo/ is all below todo, and
   # an empty prefix is all keys. Any other prefix ends with "/". order is key (by the bytes
   # of the key; the default) or put (by the place in the session's order: by first put, or
   # by time of creation where the session goes by that). limit is 1 to 1,000 entries, 0 is
-  # 100; fewer come where an answer's room is full. Without values payload is empty. Where
-  # more is set the next page is after next, in the same order and with the same prefix;
+  # 100; fewer come where an answer's room is full. Without values payload is empty. compacted
+  # is as in SubscribeOptions. Where more is set the next page is after next, in the same order and with the same prefix;
   # this one may be empty, since only so many keys are looked at for a page. cursor is the
   # session's. Every page is of a snapshot of its own: a key that is there all the time, and
   # is not removed and put again, comes once. It takes read.
@@ -406,6 +422,9 @@ struct SubscribeOptions {
                                 # needs another is refused with incompatible, before its first event
   keys @5 :List(Text);          # send only these keys, as in Attenuation.readKeys; cursor marks stand for all
                                 # else. Not set: all that the ref shows
+  compacted @6 :Bool;           # the compacted view: of a session that is compacted, the state has the summary and the
+                                # messages after the mark. Events are sent as they are: a subscriber leaves out
+                                # what is of the messages in EventSink.state's leftOut
 }
 
 struct Event {
@@ -450,8 +469,10 @@ interface EventSink {
   events @0 (events :List(Event));
   # Consecutive cursors, but where one stands for others that are hidden.
 
-  state @1 (entries :List(Entry), turns :List(Turn), cursor :UInt64, last :Bool, hash :Data);
-  # A piece of the folded state as of cursor. hash is that of the event there, in the last piece.
+  state @1 (entries :List(Entry), turns :List(Turn), cursor :UInt64, last :Bool, hash :Data, compacted :Compacted, leftOut :List(Text));
+  # A piece of the folded state as of cursor. hash is that of the event there, in the last piece. compacted
+  # is set in the compacted view of a session that is compacted, and leftOut are the ids of the
+  # messages that it leaves out.
 
   ended @2 (refusal :Refusal);
   # The subscription is over: revoked, expired, stale_epoch, cursor_expired, slow_consumer, draining.

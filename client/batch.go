@@ -528,6 +528,14 @@ func (b *Batch) RevertAfter(cursor uint64) *Promise {
 // something new was said since.
 func (b *Batch) Unrevert() *Promise { return b.Do(session.MethodUnrevert) }
 
+// Compact says that a message (message/ID) is the summary of another and all messages before it in the session's order:
+// the compacted view (SnapshotOptions.Compacted) has it in their place. Everyone else is shown everything. The summary is
+// upto or a later message, and its turn has ended. Another Compact moves the mark, and removing the summary ends it. It takes
+// the right compact, and a ref that shows all of the session.
+func (b *Batch) Compact(upto, summary string) *Promise {
+	return b.add(session.MethodCompact, 2).textArg("upto", upto).textArg("summary", summary)
+}
+
 // Delete deletes the session and all refs to it; it takes an owner's ref.
 func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 

@@ -104,11 +104,12 @@ func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret
 	})
 }
 
-func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, keys []string, sink *rpc.Ref) *rpc.Promise {
+func callSnapshot(ctx context.Context, session *rpc.Ref, o SnapshotOptions, sink *rpc.Ref) *rpc.Promise {
 	return call(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
 		p := wire.Session_snapshot_Params(s)
-		p.SetAt(at.Cursor)
-		if err := errors.Join(at.encode(p.SetHash), setTexts(p.NewUnderstands, understands), setTexts(p.NewKeys, keys)); err != nil {
+		p.SetAt(o.At.Cursor)
+		p.SetCompacted(o.Compacted)
+		if err := errors.Join(o.At.encode(p.SetHash), setTexts(p.NewUnderstands, understands), setTexts(p.NewKeys, o.Keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 0, sink)

@@ -269,6 +269,33 @@ func decodeState(p wire.EventSink_state_Params) (entries []Entry, turns []Turn, 
 	return entries, turns, nil
 }
 
+// decodeView decodes what a piece of a state is compacted to, and messages that it leaves out.
+func decodeView(p wire.EventSink_state_Params) (c Compacted, left []string, err error) {
+	t := textReader{}
+	if p.HasCompacted() {
+		w, err := p.Compacted()
+		if err != nil {
+			return c, nil, fmt.Errorf("decode state: %w", err)
+		}
+		c = t.compacted(w)
+	}
+	list, err := p.LeftOut()
+	for i := 0; err == nil && i < list.Len(); i++ {
+		left = append(left, t.get(list.At(i)))
+	}
+	if err == nil {
+		err = t.err
+	}
+	if err != nil {
+		return c, nil, fmt.Errorf("decode state: %w", err)
+	}
+	return c, left, nil
+}
+
+func (t *textReader) compacted(w wire.Compacted) Compacted {
+	return Compacted{Cursor: w.Cursor(), Upto: t.get(w.Upto()), Summary: t.get(w.Summary()), Actor: t.get(w.Actor()), At: timeOf(w.At())}
+}
+
 // SessionInfo describes a session in a list or a description.
 type SessionInfo struct {
 	ID       string
@@ -290,6 +317,10 @@ type SessionInfo struct {
 
 	// Reverted is what the session is reverted to; zero if it is not.
 	Reverted Reverted
+
+	// Compacted is up to where the session is compacted; zero if it is not, while a revert hides that, and for a ref that
+	// does not show the whole session.
+	Compacted Compacted
 
 	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
 	// that does not show the whole log, and in lists.
@@ -326,6 +357,15 @@ type Reverted struct {
 	At     time.Time // when
 }
 
+// Compacted is up to where a session is compacted.
+type Compacted struct {
+	Cursor  uint64    // of the event; 0: the session is not compacted
+	Upto    string    // message/ID: this and the messages before it are left out of the compacted view
+	Summary string    // message/ID: what it has in their place
+	Actor   string    // who did it
+	At      time.Time // when
+}
+
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	t := textReader{}
 	info := SessionInfo{
@@ -357,6 +397,13 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 			return info, err
 		}
 		info.Reverted = Reverted{Cursor: r.Cursor(), To: t.get(r.To()), Actor: t.get(r.Actor()), At: timeOf(r.At())}
+	}
+	if w.HasCompacted() {
+		c, err := w.Compacted()
+		if err != nil {
+			return info, err
+		}
+		info.Compacted = t.compacted(c)
 	}
 	copy(info.Head[:], head)
 	return info, t.err

@@ -157,3 +157,40 @@ func ExampleBatch_Revert() {
 	// message/1 message/2 message/3 reverted to ""
 	// message/1 message/2 message/4 reverted to ""
 }
+
+// A message is the summary of those before it: the compacted view has it in their place.
+func ExampleBatch_Compact() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	if err := s.CheckFeatures(ctx, "compact"); err != nil {
+		log.Fatal(err)
+	}
+	b := s.Batch()
+	for _, id := range []string{"message/1", "message/2", "message/sum", "message/3"} {
+		b.Put(id, map[string]string{"role": "user"})
+	}
+	b.Compact("message/2", "message/sum")
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for _, compacted := range []bool{false, true} {
+		state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: compacted})
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, e := range state.Entries {
+			fmt.Print(e.Key, " ")
+		}
+		fmt.Printf("%q without %v\n", state.Compacted.Upto, state.LeftOut)
+	}
+	d, err := s.Describe(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Session.Compacted.Upto, d.Session.Compacted.Summary, d.Session.Compacted.Actor)
+	// Output:
+	// message/1 message/2 message/sum message/3 "" without []
+	// message/sum message/3 "message/2" without [1 2]
+	// message/2 message/sum owner
+}

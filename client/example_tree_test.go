@@ -48,7 +48,7 @@ func ExampleSession_Refs() {
 		fmt.Println(ref.Actor, ref.Rights, ref.Parent != "", ref.Dead)
 	}
 	// Output:
-	// owner read,append,share,revoke,break,schema,revert true none
+	// owner read,append,share,revoke,break,schema,revert,compact true none
 	// owner/reviewer read true none
 }
 
@@ -70,7 +70,7 @@ func ExampleSpace_Refs() {
 	}
 	// Output:
 	// root share,revoke,create,list,manage
-	// the session's read,append,share,revoke,break,schema,revert
+	// the session's read,append,share,revoke,break,schema,revert,compact
 }
 
 // A space's ref can be narrowed and handed on like a session's.

@@ -94,6 +94,8 @@ type KeyOptions struct {
 	Prefix string // the keys below it: todo/ is all that begin so. It ends with "/"; "" is all keys
 	Order  KeyOrder
 	Values bool // with their values
+
+	Compacted bool // of the compacted view, as in SnapshotOptions
 }
 
 // maxListKeys is how many entries are requested at once.
@@ -130,6 +132,7 @@ func (s *Session) ListPage(ctx context.Context, o KeyOptions, after string, limi
 			p := wire.Session_list_Params(s)
 			p.SetLimit(limit)
 			p.SetValues(o.Values)
+			p.SetCompacted(o.Compacted)
 			return errors.Join(p.SetPrefix(o.Prefix), p.SetAfter(after), p.SetOrder(string(o.Order)))
 		})
 	}, func(results capnp.Struct) error {

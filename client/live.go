@@ -132,7 +132,7 @@ func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 	state := &snapshotSink{session: l.session}
 	sink := rpc.NewLocal(state)
 	defer sink.Release()
-	err := l.call(ctx, callSnapshot(ctx, l.cap, at, nil, sink), state.read)
+	err := l.call(ctx, callSnapshot(ctx, l.cap, SnapshotOptions{At: at}, sink), state.read)
 	if err != nil {
 		return nil, err
 	}

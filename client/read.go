@@ -73,6 +73,28 @@ func (s *Session) Describe(ctx context.Context) (Description, error) {
 	return s.client.describe(ctx, s.refFor(ctx, capability.Read))
 }
 
+// CheckFeatures returns Unsupported if the session's server does not have all features in use that are named, as its answer
+// to hello names them ("compact"): ops that need them would wait in the outbox.
+func (s *Session) CheckFeatures(ctx context.Context, names ...string) error {
+	ref := s.refFor(ctx, capability.Read)
+	if err := s.client.checkUsable(ref.Ref); err != nil {
+		return err
+	}
+	p, err := s.client.peer(ctx, ref.Ref)
+	if err != nil {
+		return err
+	}
+	needs := session.FeaturesNamed(names)
+	if len(needs.Names()) != len(names) {
+		return fault.Unsupported.With("this client knows no %s", strings.Join(names, ", "))
+	}
+	err = p.awaitFeatures(ctx, needs)
+	if errors.Is(err, fault.Unsupported) {
+		err = fault.Unsupported.With("the server does not have %s in use: it, or another replica, is of an earlier version", strings.Join(names, ", "))
+	}
+	return err
+}
+
 func (d *Description) readSession(results capnp.Struct) error {
 	r := wire.Session_describe_Results(results)
 	d.Now = timeOf(r.Now())
@@ -309,6 +331,11 @@ type State struct {
 	Hash    Hash    // of the event at Cursor; zero if the server sends none
 	Entries []Entry // in the session's order: by first put or, in a session ordered by time, by creation
 	Turns   []Turn
+
+	// Compacted is what a compacted view is compacted to; zero in any other. LeftOut are the ids of the messages that it
+	// leaves out: whoever follows it leaves out what comes of them, and reads it again after an event compact.
+	Compacted Compacted
+	LeftOut   []string
 }
 
 // Position returns where to go on from to follow the state.
@@ -341,7 +368,23 @@ func (s *Session) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 
 // SnapshotOfKeys is SnapshotOf with some keys alone, as in EventsOf.
 func (s *Session) SnapshotOfKeys(ctx context.Context, at Position, keys []string) (*State, error) {
-	if err := checkKeys("keys", keys); err != nil {
+	return s.SnapshotWith(ctx, SnapshotOptions{At: at, Keys: keys})
+}
+
+// SnapshotOptions say which state is read, and what of it.
+type SnapshotOptions struct {
+	At   Position // as in SnapshotOf; zero is now
+	Keys []string // some keys alone, as in EventsOf; nil is all
+
+	// Compacted asks for the compacted view: of a session that is compacted (Batch.Compact), the summary and the messages
+	// after the mark, with their parts and turns, and all other keys. It is the whole state if the session is not compacted,
+	// and for a ref that does not show all of it.
+	Compacted bool
+}
+
+// SnapshotWith returns a folded state, or a view of it.
+func (s *Session) SnapshotWith(ctx context.Context, o SnapshotOptions) (*State, error) {
+	if err := checkKeys("keys", o.Keys); err != nil {
 		return nil, err
 	}
 	var state *snapshotSink
@@ -349,9 +392,9 @@ func (s *Session) SnapshotOfKeys(ctx context.Context, at Position, keys []string
 		state = &snapshotSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
-		return callSnapshot(ctx, live, at, keys, sink)
+		return callSnapshot(ctx, live, o, sink)
 	}, func(results capnp.Struct) error { return state.read(results) })
-	if err == nil && slices.ContainsFunc(state.state.Entries, func(e Entry) bool { return !capability.CoversKey(keys, e.Key) }) {
+	if err == nil && slices.ContainsFunc(state.state.Entries, func(e Entry) bool { return !capability.CoversKey(o.Keys, e.Key) }) {
 		err = errAllKeys()
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -41,13 +42,13 @@ func (k *snapshotSink) Serve(call *rpc.Call) {
 	params, _ := call.Params()
 	p := wire.EventSink_state_Params(params)
 	entries, turns, err := decodeState(p)
-	hash, unread := p.Hash()
-	if err == nil {
-		err = unread
-	}
+	compacted, left, noView := decodeView(p)
+	hash, noHash := p.Hash()
+	err = errors.Join(err, noView, noHash)
 	k.mu.Lock()
 	k.state.Entries = append(k.state.Entries, entries...)
 	k.state.Turns = append(k.state.Turns, turns...)
+	k.state.Compacted, k.state.LeftOut = compacted, append(k.state.LeftOut, left...)
 	k.state.Cursor, k.state.Hash = p.Cursor(), hashFrom(hash) // the last piece has them
 	k.last = k.last || p.Last()
 	if k.err == nil {

@@ -26,6 +26,8 @@ type SubscribeOptions struct {
 	// Keys, if not nil, are what the subscriber is sent: cursor marks stand for events about other keys, and StartOver is called with
 	// the state of these. A text that ends in "/" is all that is below it.
 	Keys []string
+	// Compacted has StartOver called with the compacted view (SnapshotOptions). Events are sent as they are.
+	Compacted bool
 	// WindowBytes is how many bytes the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
 	// Trouble, if not nil, is called with each error that is retried: a lost connection, a busy server, a ref that is not known
@@ -59,7 +61,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, ref: ref, handle: handle, position: Position{o.After, o.Hash}, keys: o.Keys, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, position: Position{o.After, o.Hash}, keys: o.Keys, compacted: o.Compacted, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
 		before := sub.position.Cursor
@@ -120,6 +122,7 @@ type subscription struct {
 	ref        access
 	handle     func(Event) error
 	keys       []string
+	compacted  bool
 	window     uint32
 	position   Position // the last event handled
 	handledAny bool     // an event was handled
@@ -128,7 +131,7 @@ type subscription struct {
 
 // startOver goes on from the present state.
 func (sub *subscription) startOver(ctx context.Context, handle func(*State) error) error {
-	state, err := sub.session.SnapshotOfKeys(ctx, Position{}, sub.keys)
+	state, err := sub.session.SnapshotWith(ctx, SnapshotOptions{Keys: sub.keys, Compacted: sub.compacted})
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ var appendMethods = []struct{ name, must, may string }{
 	{"bumpEpoch", "", ""},
 	{"revert", "to (message/ID or part/MESSAGE/ID)", "cursor (in place of to: the first message after it)"},
 	{"unrevert", "", ""},
+	{"compact", "upto (message/ID), summary (message/ID)", ""},
 	{"purge", "key", ""},
 	{"delete", "", ""},
 }

@@ -16,17 +16,19 @@ import (
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {
-	var children bool
+	var children, compacted bool
 	cmd := &cobra.Command{
 		Use:   "export REF",
 		Short: "Print the folded session as an opencode export",
 		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
 			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
 			"session (imported or shared), and the values of kinds of your own by key, in a member state,\n" +
-			"which session import reads back. Every value is printed byte for byte as it was put. The export\n" +
+			"which session import reads back, as it does the member compacted, up to where the session is\n" +
+			"compacted. Every value is printed byte for byte as it was put. The export\n" +
 			"is always one JSON document of many lines; --json changes only errors. --children adds, in a\n" +
 			"member children, the exports of the session's children of which the home folder has a ref,\n" +
-			"with theirs, which session import makes again.\n\n" + refHelp,
+			"with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
+			"session that is compacted, the summary and the messages after the mark.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
 		Args: argCount(1, 1),
@@ -36,16 +38,17 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.export(ctx, c, s, children)
+				return h.export(ctx, c, s, children, compacted)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&children, "children", false, "with the session's children, and theirs")
+	cmd.Flags().BoolVar(&compacted, "compacted", false, "the compacted view: the summary and what follows")
 	return cmd
 }
 
-func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, children bool) error {
-	doc, err := h.exportOf(ctx, c, s, children)
+func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, children, compacted bool) error {
+	doc, err := h.exportOf(ctx, c, s, children, compacted)
 	if err != nil {
 		return err
 	}
@@ -56,13 +59,13 @@ func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Sess
 	return out.Flush()
 }
 
-// exportOf returns the export of a session, with its children if children is set.
-func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, children bool) (*opencode.Export, error) {
+// exportOf returns the export of a session or of its compacted view, with its children if children is set.
+func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, children, compacted bool) (*opencode.Export, error) {
 	info, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.Snapshot(ctx)
+	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: compacted})
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +78,9 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		entries[i] = opencode.Put{Key: e.Key, Payload: e.Payload}
 	}
 	doc := opencode.NewExport(entries, name)
+	if at := info.Session.Compacted; !compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
+		doc.SetCompacted(opencode.Compaction{Upto: at.Upto, Summary: at.Summary})
+	}
 	if doc.Orphans > 0 {
 		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(doc.Orphans, "part"))
 	}
@@ -93,7 +99,7 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		if err != nil {
 			return nil, err
 		}
-		below, err := h.exportOf(ctx, c, child, true)
+		below, err := h.exportOf(ctx, c, child, true, compacted)
 		if err != nil {
 			return nil, fmt.Errorf("child %s: %w", info.ID, err)
 		}

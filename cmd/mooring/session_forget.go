@@ -110,6 +110,8 @@ type singleResult struct {
 	Events    int    `json:"events,omitempty"`
 	Unchanged bool   `json:"unchanged,omitempty"`
 	To        string `json:"to,omitempty"` // of a revert
+	Upto      string `json:"upto,omitempty"`
+	Summary   string `json:"summary,omitempty"`
 }
 
 func (h *homeFlags) runConfirmed(ctx context.Context, arg string, yes bool, f singleOp) error {

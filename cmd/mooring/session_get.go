@@ -126,7 +126,8 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 		Long: "List the keys of a session, or those below a prefix, which ends with a slash: part/msg_1/ are all\n" +
 			"parts of that message. Each line has the key, the cursor of the value's last change, who wrote\n" +
 			"that, the size of the value in bytes, and who has claimed the key and until when. With --json each line is an object. Any number of keys\n" +
-			"is listed, page by page.\n\n" + refHelp,
+			"is listed, page by page. --compacted leaves out the messages, with their parts, that a summary\n" +
+			"stands for (mooring session compact).\n\n" + refHelp,
 		Example: "  mooring session ls ses_01J…\n  mooring session ls ses_01J… message/ --order put\n  mooring session ls @reader.ref part/msg_1/ --values --json",
 		Args:    argCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -150,6 +151,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&order, "order", string(client.ByKey), "key (by the bytes of the key) or put (by first put)")
 	cmd.Flags().BoolVar(&o.Values, "values", false, "print the values, too")
+	cmd.Flags().BoolVar(&o.Compacted, "compacted", false, "the keys of the compacted view")
 	cmd.Flags().IntVar(&limit, "limit", 0, "maximum number; 0 is all")
 	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{string(client.ByKey), string(client.ByPut)}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd

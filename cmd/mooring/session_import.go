@@ -31,7 +31,8 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"server it stays there. Run again on the same file, it continues or changes nothing; on a\n" +
 			"file that has grown, it imports the rest. A session with a parent (opencode's parentID) becomes\n" +
 			"a child of that one if the home folder has imported it; the children of an export --children\n" +
-			"are imported with it, a line each.",
+			"are imported with it, a line each. If opencode has compacted the session, or an export says so,\n" +
+			"the imported one is marked so (session compact).",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,6 +101,9 @@ func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *
 	}
 	for _, im := range runs {
 		answered, err := im.awaitAnswers(ctx)
+		if err == nil && answered {
+			err = im.markCompacted(ctx)
+		}
 		if err == nil {
 			err = im.printResult(ctx, answered)
 		}
@@ -274,6 +278,33 @@ func (im *importRun) commit(ctx context.Context) error {
 			return fmt.Errorf("line %d: %w", rb.Line, err)
 		}
 		bar.set(1+im.newOps, im.total())
+	}
+	return nil
+}
+
+// markCompacted marks the session as compacted, if the file says so and it is not yet. All else is imported then, and
+// a server that does not know the mark, or refuses it, is no failure.
+func (im *importRun) markCompacted(ctx context.Context) error {
+	c, chain := im.rec.Compaction, im.rec.CompactionChain()
+	if c == (opencode.Compaction{}) || im.journal.done[chain] {
+		return nil
+	}
+	wait, stop := whileReachable(ctx, im.c, 0)
+	defer stop()
+	err := im.session.CheckFeatures(wait, "compact")
+	if err == nil {
+		b := im.session.Batch().SetID(im.journal.batchID(chain))
+		b.Compact(c.Upto, c.Summary)
+		if err := im.commitBatch(ctx, b, chain); err != nil {
+			return err
+		}
+		var results client.Results
+		if results, err = im.tickets[len(im.tickets)-1].Wait(wait); err == nil {
+			err = results.Err()
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintf(im.h.env.err, "all of it is imported, but not marked as compacted: %v\n", messageOf(err))
 	}
 	return nil
 }

@@ -180,6 +180,21 @@ type shownInfo struct {
 	Origin   *shownOrigin   `json:"origin,omitempty"`
 	Reverted *shownReverted `json:"reverted,omitempty"`
 	Parent   *shownParent   `json:"parent,omitempty"`
+
+	Compacted *shownCompacted `json:"compacted,omitempty"`
+}
+
+// shownCompacted is up to where a session is compacted.
+type shownCompacted struct {
+	Upto    string `json:"upto"`
+	Summary string `json:"summary"`
+	Cursor  uint64 `json:"cursor"`
+	Actor   string `json:"actor"`
+	At      int64  `json:"at"` // Unix ms
+}
+
+func (c *shownCompacted) text() string {
+	return fmt.Sprintf("%s, by %s at cursor %d", c.Upto, c.Actor, c.Cursor)
 }
 
 // shownParent is the session whose child a session is.
@@ -247,6 +262,9 @@ func showInfo(i client.SessionInfo) shownInfo {
 	}
 	if r := i.Reverted; r.Cursor > 0 {
 		shown.Reverted = &shownReverted{r.To, r.Cursor, r.Actor, unixMs(r.At)}
+	}
+	if c := i.Compacted; c.Cursor > 0 {
+		shown.Compacted = &shownCompacted{c.Upto, c.Summary, c.Cursor, c.Actor, unixMs(c.At)}
 	}
 	return shown
 }

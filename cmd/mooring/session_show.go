@@ -127,6 +127,10 @@ func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
 	add("forked from", clipLine(s.Origin.text()))
 	add("child of", clipLine(s.Parent.text()))
 	add("reverted to", clipLine(s.Reverted.text()))
+	if s.Compacted != nil {
+		add("compacted up to", clipLine(s.Compacted.text()))
+		add("summary", clipLine(s.Compacted.Summary))
+	}
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
 	add("created", formatTime(info.Created))

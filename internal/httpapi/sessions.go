@@ -43,6 +43,29 @@ type sessionJSON struct {
 	Origin   *originJSON   `json:"origin,omitempty"`
 	Parent   *parentJSON   `json:"parent,omitempty"`
 	Reverted *revertedJSON `json:"reverted,omitempty"`
+
+	Compacted *compactedJSON `json:"compacted,omitempty"`
+}
+
+// compactedJSON says up to where a session is compacted.
+type compactedJSON struct {
+	Upto    string `json:"upto"`
+	Summary string `json:"summary"`
+	Cursor  uint64 `json:"cursor"`
+	Actor   string `json:"actor"`
+	At      int64  `json:"at"`
+
+	// Ord is the place of Upto in the session's order, as of entries, and Place the summary's.
+	Ord   [2]uint64 `json:"ord"`
+	Place [2]uint64 `json:"place"`
+}
+
+// newCompactedJSON returns nil for a session that is not compacted.
+func newCompactedJSON(c *session.Compaction) *compactedJSON {
+	if !c.InForce() {
+		return nil
+	}
+	return &compactedJSON{c.Upto, c.Summary, c.Cursor, c.Actor, c.At, [2]uint64{c.Ord.At, c.Ord.Index}, [2]uint64{c.Place.At, c.Place.Index}}
 }
 
 // revertedJSON says what a session is reverted to: to a ref that does not show all of it, the cursor alone.
@@ -78,6 +101,7 @@ func newSessionJSON(row *session.Row, title string) sessionJSON {
 	if r := row.Revert; r.Cursor > 0 {
 		shown.Reverted = &revertedJSON{r.To, r.Cursor, r.Actor, r.At}
 	}
+	shown.Compacted = newCompactedJSON(new(row.Compacted()))
 	return shown
 }
 

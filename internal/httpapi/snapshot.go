@@ -55,7 +55,7 @@ type turnJSON struct {
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the rate at which it
 // is read.
 func serveSnapshot(q *request) *fault.Error {
-	params, refused := q.query("at", "hash", "keys")
+	params, refused := q.query("at", "hash", "keys", "compacted")
 	if refused != nil {
 		return refused
 	}
@@ -67,6 +67,10 @@ func serveSnapshot(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
+	compacted, refused := parseBoolParam("compacted", params["compacted"])
+	if refused != nil {
+		return refused
+	}
 	live, refused := q.session(q.clientCtx)
 	if refused == nil {
 		refused = q.beginStream()
@@ -75,7 +79,7 @@ func serveSnapshot(q *request) *fault.Error {
 		return refused
 	}
 	s := &snapshotWriter{w: q.w}
-	of, err := live.Snapshot(q.clientCtx, at, keys, s.writePiece)
+	of, err := live.Snapshot(q.clientCtx, at, keys, compacted, s.writePiece)
 	if err == nil {
 		err = s.end(of)
 	}
@@ -85,44 +89,63 @@ func serveSnapshot(q *request) *fault.Error {
 	return nil
 }
 
-// snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}. All turns come before
-// the first entry.
+// snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}, in the compacted view with
+// "compacted":{…},"left_out":[…] before the turns. All turns come before the first entry.
 type snapshotWriter struct {
 	w       *httpkit.PacedWriter
 	started bool
-	entries int
-	turns   int
+	lists   []string // that follow, by name; the first is begun
+	any     bool     // it has an element
 }
 
-func (s *snapshotWriter) begin(of fanout.Position) error {
+func (s *snapshotWriter) begin(of fanout.Position, c *session.Compaction) error {
 	if s.started {
 		return nil
 	}
-	s.started = true
+	s.started, s.lists = true, []string{"turns", "entries"}
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.WriteHeader(http.StatusOK)
-	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"hash":%q,"turns":[`, of.Cursor, hashJSON(of.Hash))
+	b := fmt.Appendf(nil, `{"cursor":%d,"hash":%q`, of.Cursor, hashJSON(of.Hash))
+	if shown := newCompactedJSON(c); shown != nil {
+		b = fmt.Appendf(b, `,"compacted":%s`, httpkit.JSON(shown))
+		s.lists = []string{"left_out", "turns", "entries"}
+	}
+	_, err := s.w.Write(fmt.Appendf(b, `,%q:[`, s.lists[0]))
 	return err
 }
 
+// element appends an element of a list, which is the last's or a later one.
+func (s *snapshotWriter) element(b []byte, list string, element []byte) []byte {
+	b = s.list(b, list)
+	if s.any {
+		b = append(b, ',')
+	}
+	s.any = true
+	return append(b, element...)
+}
+
+// list appends what is before a list's first element, if it is not begun yet.
+func (s *snapshotWriter) list(b []byte, name string) []byte {
+	for s.lists[0] != name {
+		s.lists, s.any = s.lists[1:], false
+		b = fmt.Appendf(b, `],%q:[`, s.lists[0])
+	}
+	return b
+}
+
 func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
-	if err := s.begin(fanout.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
+	if err := s.begin(fanout.Position{Cursor: p.Row.Cursor, Hash: p.Hash}, &p.Compacted); err != nil {
 		return err
 	}
 	var b []byte
+	for _, message := range p.LeftOut {
+		b = s.element(b, "left_out", httpkit.JSON(message))
+	}
 	for _, t := range p.Turns {
-		if s.turns++; s.turns > 1 {
-			b = append(b, ',')
-		}
-		b = append(b, httpkit.JSON(turnJSON{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
+		b = s.element(b, "turns", httpkit.JSON(turnJSON{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref}))
 	}
 	for _, e := range p.Entries {
-		if s.entries++; s.entries == 1 {
-			b = append(b, `],"entries":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = append(b, addMember(httpkit.JSON(newEntryJSON(e, e.Cursor)), "payload", e.Payload)...)
+		b = s.element(b, "entries", addMember(httpkit.JSON(newEntryJSON(e, e.Cursor)), "payload", e.Payload))
 	}
 	if len(b) == 0 {
 		return nil
@@ -132,13 +155,9 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 }
 
 func (s *snapshotWriter) end(of fanout.Position) error {
-	if err := s.begin(of); err != nil {
+	if err := s.begin(of, &session.Compaction{}); err != nil {
 		return err
 	}
-	last := `]}`
-	if s.entries == 0 {
-		last = `],"entries":[]}`
-	}
-	_, err := s.w.Write([]byte(last))
+	_, err := s.w.Write(append(s.list(nil, "entries"), `]}`...))
 	return err
 }

@@ -23,7 +23,7 @@ type entryInfoJSON struct {
 
 // serveState serves GET /sessions/{id}/state.
 func serveState(q *request) *fault.Error {
-	params, refused := q.query("key", "prefix", "after", "limit", "order", "values")
+	params, refused := q.query("key", "prefix", "after", "limit", "order", "values", "compacted")
 	if refused != nil {
 		return refused
 	}
@@ -33,9 +33,12 @@ func serveState(q *request) *fault.Error {
 		}
 		return serveKey(q, key)
 	}
-	list := session.KeyQuery{Prefix: params["prefix"], After: params["after"], Values: params["values"] == "true"}
-	if v := params["values"]; v != "" && v != "true" && v != "false" {
-		return fault.BadArgument.With("values is true or false")
+	list := session.KeyQuery{Prefix: params["prefix"], After: params["after"]}
+	if list.Values, refused = parseBoolParam("values", params["values"]); refused == nil {
+		list.Compacted, refused = parseBoolParam("compacted", params["compacted"])
+	}
+	if refused != nil {
+		return refused
 	}
 	limit, refused := parseUintParam("limit", params["limit"], session.DefaultListKeys)
 	if refused == nil && (limit < 1 || limit > session.MaxListKeys) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -279,6 +280,52 @@ func TestSomeKeys(t *testing.T) {
 			t.Errorf("the stream has %+v, want %s", e, want)
 		}
 	}
+}
+
+// The compacted view of a session has the summary and what follows; to a ref of a part of it nothing is left out.
+func TestCompactedView(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	at, owner := "/sessions/"+m.id, m.owner.Text()
+	put := func(key string) ledger.Intent { return op("put", "key", key, "payload", obj{"text": key}) }
+	r.must(200, "POST", at+"/batches", owner, m.box.json(m.box.batch(m.id, put("message/a"), put("part/a/1"), put("message/b"), put("message/s"), put("todo/1"),
+		op("begin", "message", "c", "payload", obj{}), op("compact", "upto", "message/b", "summary", "message/s"))))
+	keys := r.share(m, obj{"rights": []string{"read"}, "read_keys": []string{"message/"}})
+	for _, c := range []struct{ path, ref, want string }{
+		{"/snapshot", owner, "message/a message/b message/c message/s part/a/1 todo/1"},
+		{"/snapshot?compacted=true", owner, "[a b] message/c message/s todo/1"},
+		{"/snapshot?compacted=true&at=7", owner, "message/a message/b message/c message/s part/a/1 todo/1"},
+		{"/snapshot?compacted=true&keys=part/,todo/", owner, "[a b] todo/1"},
+		{"/snapshot?compacted=true", keys, "message/a message/b message/c message/s"},
+		{"/state?compacted=true", owner, "message/c message/s todo/1"},
+		{"/state?compacted=true&prefix=message/&order=put&limit=1", owner, "message/s"},
+		{"/state?compacted=true", keys, "message/a message/b message/c message/s"},
+	} {
+		got := r.must(200, "GET", at+c.path, c.ref, nil)
+		var shown []string
+		for _, e := range got["entries"].([]any) {
+			shown = append(shown, e.(obj)["key"].(string))
+		}
+		slices.Sort(shown)
+		text := strings.Join(shown, " ")
+		if left, compacted := got["left_out"]; compacted {
+			if by := got["compacted"].(obj); by["upto"] != "message/b" || by["summary"] != "message/s" || by["cursor"] != json.Number("8") {
+				t.Errorf("%s: it is compacted to %v", c.path, by)
+			}
+			text = fmt.Sprint(left, " ", text)
+		}
+		if text != c.want {
+			t.Errorf("%s has %s, want %s", c.path, text, c.want)
+		}
+	}
+	if by := r.must(200, "GET", at, owner, nil)["session"].(obj)["compacted"].(obj); by["upto"] != "message/b" || fmt.Sprint(by["ord"], by["place"]) != "[4 0] [5 0]" {
+		t.Errorf("the session is compacted to %v", by)
+	}
+	if by, told := r.must(200, "GET", at, keys, nil)["session"].(obj)["compacted"]; told {
+		t.Errorf("a ref of some keys is told of %v", by)
+	}
+	r.must(400, "GET", at+"/snapshot?compacted=yes", owner, nil)
 }
 
 // Turns are in the snapshot, and what was purged is nowhere.

@@ -11,7 +11,7 @@
 //
 // The last item of a key wins. items.go parses items, data.go writes them; recording.go parses
 // whole files (exports, recordings of share traffic), export.go writes the document of opencode's
-// export command.
+// export command, compaction.go finds what a summary stands for.
 //
 // Words:
 //

@@ -1,6 +1,6 @@
 // The opencode export of a folded session: info, then the messages with their parts, in the
-// session's order, and, if there are any, the values of own kinds by key and the session's children, in
-// members that opencode does not know. Values are byte for byte as they were put; only the object around them is formatted.
+// session's order, and, if there are any, the values of own kinds by key, up to where it is compacted and the session's
+// children, in members that opencode does not know. Values are byte for byte as they were put; only the object around them is formatted.
 
 package opencode
 
@@ -26,7 +26,10 @@ type Export struct {
 	messages []exportMessage
 	state    []Put
 	children []exportChild
-	Orphans  int // parts without their message
+
+	said      Compaction // what opencode's own messages say
+	compacted Compaction // up to where the session is compacted, if they do not say it
+	Orphans   int        // parts without their message
 }
 
 // exportChild is a child of the session, and the key of what started it.
@@ -41,10 +44,17 @@ func (d *Export) AddChild(part string, child *Export) {
 	d.children = append(d.children, exportChild{part, child})
 }
 
+// SetCompacted sets up to where the session is compacted.
+func (d *Export) SetCompacted(c Compaction) {
+	if c != d.said {
+		d.compacted = c
+	}
+}
+
 // NewExport returns an export of a session's state, whose entries are in the session's order.
 // name is the id of a session that has no info.
 func NewExport(entries []Put, name string) *Export {
-	doc := &Export{}
+	doc := &Export{said: lastCompaction([]Batch{{Puts: entries}})}
 	byID := map[string]*exportMessage{}
 	var order []string
 	var schemas []Put
@@ -135,6 +145,9 @@ func (d *Export) write(b *bytes.Buffer) {
 	}
 	if len(d.state) > 0 {
 		b.WriteString("\n  }")
+	}
+	if c := d.compacted; c != (Compaction{}) {
+		b.WriteString(",\n  \"compacted\": {\"upto\": \"" + c.Upto + "\", \"summary\": \"" + c.Summary + "\"}")
 	}
 	for i, c := range d.children {
 		if i == 0 {

@@ -30,8 +30,11 @@ type Recording struct {
 	Created  int64  // Unix ms, from the session's own info; 0 if it has none
 	Parent   string // opencode's id of the session's parent; "" if it has none
 	Batches  []Batch
-	Children []Child  // of an export
-	Notices  []string // values skipped or repeated, for people
+	Children []Child // of an export
+
+	Compaction Compaction // what an export says of it, else what opencode's own messages say
+
+	Notices []string // values skipped or repeated, for people
 
 	reader Reader
 }
@@ -83,6 +86,9 @@ func (rec *Recording) finish(limits Limits) error {
 		return err
 	}
 	rec.chain()
+	if rec.Compaction == (Compaction{}) {
+		rec.Compaction = lastCompaction(rec.Batches)
+	}
 	return nil
 }
 
@@ -312,6 +318,9 @@ func (rec *Recording) readExport(data []byte, limits Limits) error {
 	if err := rec.readState(doc); err != nil {
 		return err
 	}
+	if err := rec.readCompaction(doc); err != nil {
+		return err
+	}
 	return rec.readChildren(doc, limits)
 }
 
@@ -359,6 +368,23 @@ func (rec *Recording) readState(doc []byte) error {
 		})
 		return err
 	})
+}
+
+// readCompaction parses up to where an export's session is compacted.
+func (rec *Recording) readCompaction(doc []byte) error {
+	compacted, found := ledger.Member(doc, "compacted")
+	if !found {
+		return nil
+	}
+	upto, _ := text(compacted, "upto")
+	summary, _ := text(compacted, "summary")
+	for _, key := range []string{upto, summary} {
+		if k, err := session.ParseKey(key); err != nil || k.Kind != session.KeyMessage {
+			return malformed("a compaction whose upto or summary is not the key of a message: %q", fault.Clip(key))
+		}
+	}
+	rec.Compaction = Compaction{upto, summary}
+	return nil
 }
 
 // addItems appends a batch of a sync's {type, data} items.
@@ -437,6 +463,15 @@ func (rec *Recording) chain() {
 		h.Sum(prev[:0])
 		rec.Batches[i].Chain = prev
 	}
+}
+
+// CompactionChain is the chain of the compaction, behind all batches.
+func (rec *Recording) CompactionChain() [32]byte {
+	last := [32]byte{}
+	if n := len(rec.Batches); n > 0 {
+		last = rec.Batches[n-1].Chain
+	}
+	return sha256.Sum256(fmt.Appendf(last[:], "mooring compaction v1\x00%s\x00%s", rec.Compaction.Upto, rec.Compaction.Summary))
 }
 
 func compact(v []byte) []byte {

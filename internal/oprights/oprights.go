@@ -21,6 +21,8 @@ func Of(method string, args []ledger.Arg) capability.Rights {
 		return capability.Revoke
 	case "revert", "unrevert":
 		return capability.Revert
+	case "compact":
+		return capability.Compact
 	case "purge", "delete":
 		return capability.SessionRights
 	case "put", "remove":

@@ -44,6 +44,7 @@ func TestOf(t *testing.T) {
 		{"bumpEpoch", nil, capability.Revoke},
 		{"revert", ledgertest.Args("to", "message/m"), capability.Revert},
 		{"unrevert", nil, capability.Revert},
+		{"compact", ledgertest.Args("upto", "message/m", "summary", "message/n"), capability.Compact},
 		{"purge", ledgertest.Args("key", "schema/todo"), owners},
 		{"delete", nil, owners},
 	} {

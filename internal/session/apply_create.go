@@ -122,7 +122,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if o.atSet {
 		at = o.at
 	}
-	entries, head, err := o.sourceEntries(a, source, at)
+	entries, head, compacted, err := o.sourceEntries(a, source, at)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +141,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	p := o.payload(owner)
 	p.Source, p.At, p.Message = o.source, at, o.message
+	if showsAll(via) {
+		p.Compact = compacted.forked(entries)
+	}
 	for _, e := range entries {
 		p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 	}
@@ -150,6 +153,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
 	a.s.row.Origin = Origin{Session: o.source, Cursor: at, Message: o.message} // its row is journaled by createSession
+	if p.Compact != nil {
+		a.s.row.Compaction = p.Compact.by(ev)
+	}
 	for i, e := range entries {
 		k, err := ParseKey(e.Key)
 		if err != nil {
@@ -244,30 +250,31 @@ func (a *applier) passed(id, via, name string, need capability.Rights, method st
 	return s, g, nil
 }
 
-// sourceEntries returns the source's entries as of cursor at, and the hash of the event there.
-func (o *opFork) sourceEntries(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, err *fault.Error) {
+// sourceEntries returns the source's entries as of cursor at, the hash of the event there, and up to where it was
+// compacted.
+func (o *opFork) sourceEntries(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, c Compaction, err *fault.Error) {
 	if at == source.row.Cursor {
 		entries, err = a.v.allEntries(source)
-		return entries, source.row.Head, err
+		return entries, source.row.Head, source.row.Compacted(), err
 	}
 	if base := source.row.Base; base > 0 { // the state as of the base is not kept
-		return nil, head, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
+		return nil, head, c, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
 	}
 	events, err := a.v.eventsUpTo(source, at)
 	if err != nil {
-		return nil, head, err
+		return nil, head, c, err
 	}
 	f := NewFold(source.row.ID)
 	for _, e := range events {
 		head = e.Hash
 		if err := f.Apply(e); err != nil {
-			return nil, head, fault.Internal.Because(err, "the source's log could not be folded")
+			return nil, head, c, fault.Internal.Because(err, "the source's log could not be folded")
 		}
 	}
 	for _, e := range f.Entries() {
 		entries = append(entries, *e)
 	}
-	return entries, head, nil
+	return entries, head, f.Compacted(), nil
 }
 
 // emptyPayload is the payload of events that consist of their method and key.
@@ -279,7 +286,7 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	}
 	a.emit(MethodDelete, "", 1, emptyPayload)
 	row := a.v.changeRow(a.s)
-	row.Life, row.AuthGen, row.Revert, row.Left = Deleted, row.AuthGen+1, Revert{}, nil
+	row.Life, row.AuthGen, row.Revert, row.Left, row.Compaction = Deleted, row.AuthGen+1, Revert{}, nil, Compaction{}
 	row.Bytes = int64(row.Cursor-row.Base) * EventCost // all payloads are removed
 	a.v.discardPurges(a.s)
 	a.v.dropState(a.s)

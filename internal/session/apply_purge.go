@@ -113,6 +113,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	}
 	if slot.entry != nil {
 		a.v.drop(a.s, key)
+		a.endCompaction(key)
 	}
 	a.v.changeRow(a.s).AuthGen++ // invalidates what was read before
 	a.audit(capability.AuditPurge, key)

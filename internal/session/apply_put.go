@@ -129,6 +129,7 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 	a.endLapsed(key)
 	a.emit(MethodRemove, key, 1, emptyPayload)
 	a.v.drop(a.s, key)
+	a.endCompaction(key)
 	return a.changed(), nil
 }
 

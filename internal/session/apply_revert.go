@@ -18,7 +18,7 @@ type revertResult struct {
 }
 
 func (o *opRevert) apply(a *applier) (result, *fault.Error) {
-	if err := a.mayRevert(); err != nil {
+	if err := a.coversAll("revert"); err != nil {
 		return nil, err
 	}
 	r, err := o.target(a)
@@ -38,7 +38,7 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 }
 
 func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
-	if err := a.mayRevert(); err != nil {
+	if err := a.coversAll("revert"); err != nil {
 		return nil, err
 	}
 	r := a.s.row.Revert
@@ -50,14 +50,14 @@ func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
 	return revertResult{a.changed(), r.To}, nil
 }
 
-// mayRevert refuses sessions that are not live, and refs of a part of the session: what they would hide is
-// not theirs to see.
-func (a *applier) mayRevert() *fault.Error {
+// coversAll refuses what is to be done to all messages of sessions that are not live, and under refs of a part of
+// the session: what they would hide is not theirs to see.
+func (a *applier) coversAll(verb string) *fault.Error {
 	if err := a.requireLive(); err != nil {
 		return err
 	}
 	if !showsAll(a.grant) || a.grant.WriteKeys != nil {
-		return fault.MissingRight.With("a ref of a part of the session does not revert it: ask for one that covers all")
+		return fault.MissingRight.With("a ref of a part of the session does not %s it: ask for one that covers all", verb)
 	}
 	return nil
 }
@@ -204,6 +204,9 @@ func (a *applier) settle() *fault.Error {
 		r.Settled = ev.Cursor
 		left.Reverts = append(left.Reverts, r)
 		row := a.v.changeRow(a.s)
+		if r.crosses(&row.Compaction) {
+			row.Compaction = Compaction{}
+		}
 		row.Revert, row.Left = Revert{}, left
 		a.v.leave(a.s, &r, heads)
 		return nil

@@ -37,6 +37,7 @@ const (
 	MethodRevert      = "revert"      // its event's payload is revertPayload
 	MethodUnrevert    = "unrevert"    // what was hidden is shown again
 	MethodSettle      = "settle"      // what was hidden leaves the state: something new was said
+	MethodCompact     = "compact"     // its event's payload is compactPayload
 	MethodRotate      = "rotate"      // an owner's ref was replaced by another; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease expired, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is active again, with an op whose event, if it makes one, comes next; key message/ID
@@ -104,6 +105,8 @@ type createPayload struct {
 	Message  string         `json:"message,omitempty"` // the last message of the source that was copied; "" for all
 	Entries  []entryPayload `json:"entries,omitempty"`
 	Purged   []int          `json:"purged,omitempty"` // indexes of purged entries, ascending
+
+	Compact *compactPayload `json:"compact,omitempty"` // up to where the fork is compacted, with places of its own
 }
 
 // embedded returns the entries inside a finalize's or fork's payload, and the indexes of purged

@@ -21,7 +21,8 @@ type Features uint32
 // which every server removes what is purged; no op and no event needs it. FeatureFork is fork's argument
 // message, FeatureChildren create's argument parent; no event needs either. FeatureManage is the right
 // manage, whose end an older server would not make a cut in the sessions that were opened by it.
-// FeatureRevert is revert and unrevert, and the right for them.
+// FeatureRevert is revert and unrevert, and the right for them; FeatureCompact is compact, the right for it and
+// the compacted view.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -29,15 +30,16 @@ const (
 	FeatureChildren
 	FeatureManage
 	FeatureRevert
+	FeatureCompact
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -87,6 +89,8 @@ func featuresOf(op *ledger.Intent) Features {
 		}
 	case MethodRevert, MethodUnrevert:
 		return FeatureRevert
+	case MethodCompact:
+		return FeatureCompact
 	case MethodShare:
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
 		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
@@ -110,6 +114,9 @@ func MintFeatures(m *capability.MintRequest) (f Features) {
 	}
 	if m.Rights.Has(capability.Revert) {
 		f |= FeatureRevert
+	}
+	if m.Rights.Has(capability.Compact) {
+		f |= FeatureCompact
 	}
 	return f
 }
@@ -154,6 +161,8 @@ func EventFeatures(e *Event) Features {
 		}
 	case MethodRevert, MethodUnrevert, MethodSettle:
 		return FeatureRevert
+	case MethodCompact: // of readers who verify a log that is not shown whole: CheckReader
+		return FeatureCompact
 	}
 	return 0
 }
@@ -187,6 +196,9 @@ func (r *Row) CheckReader(g *capability.Grant, understands Features) *fault.Erro
 	missing := r.Needs &^ understands
 	if g.Message != "" {
 		missing &= FeatureRevert // a message and its parts need no other
+	}
+	if g.VisibleFrom <= 1 { // nothing of a compact event is cut off, or its hash is masked
+		missing &^= FeatureCompact
 	}
 	if missing == 0 {
 		return nil

@@ -25,6 +25,8 @@ type Fold struct {
 	Order   Order  // from the first event; after FoldFrom the caller sets it
 	Revert  Revert // what the session is reverted to
 
+	Compaction Compaction // up to where it is compacted, which Revert may hide; after FoldFrom the caller sets it
+
 	entries map[string]*foldEntry
 	turns   map[string]*Turn
 	claims  map[string]*Claim // by key; some may be of keys whose value is hidden
@@ -94,6 +96,9 @@ func (f *Fold) apply(e *Event) error {
 			if err := json.Unmarshal(e.Payload, &p); err != nil {
 				return err
 			}
+			if p.Compact != nil {
+				f.Compaction = p.Compact.by(e)
+			}
 			return f.setAll(e, p.Entries, p.Purged)
 		}
 	case MethodPut:
@@ -107,6 +112,7 @@ func (f *Fold) apply(e *Event) error {
 	case MethodRemove:
 		delete(f.entries, e.Key)
 		delete(f.claims, e.Key)
+		f.endCompaction(e.Key)
 	case MethodClaim:
 		var p claimPayload
 		if e.Payload == nil { // of a deleted session
@@ -134,6 +140,7 @@ func (f *Fold) apply(e *Event) error {
 	case MethodPurge:
 		delete(f.entries, e.Key)
 		delete(f.claims, e.Key)
+		f.endCompaction(e.Key)
 		return f.purge(e)
 	case MethodBumpEpoch:
 		f.Epoch++
@@ -145,8 +152,12 @@ func (f *Fold) apply(e *Event) error {
 		f.Revert = Revert{}
 	case MethodSettle:
 		f.settle()
+	case MethodCompact:
+		c, err := compactionOf(e)
+		f.Compaction = c
+		return err
 	case MethodDelete:
-		f.Life, f.Revert = Deleted, Revert{}
+		f.Life, f.Revert, f.Compaction = Deleted, Revert{}, Compaction{}
 		clear(f.entries)
 		clear(f.turns)
 		clear(f.claims)
@@ -274,7 +285,45 @@ func (f *Fold) settle() {
 	for _, key := range gone {
 		delete(f.entries, key)
 	}
+	if f.Revert.crosses(&f.Compaction) {
+		f.Compaction = Compaction{}
+	}
 	f.Revert = Revert{}
+}
+
+// Compacted returns up to where the session is compacted, if no revert hides that.
+func (f *Fold) Compacted() Compaction { return shownCompaction(&f.Compaction, &f.Revert) }
+
+// stateView is a state as a reader is shown it.
+type stateView struct {
+	leftOut []string // messages
+	turns   []*Turn
+	entries []*Entry
+}
+
+// view returns the state without what c leaves out.
+func (f *Fold) view(c Compaction) stateView {
+	v := stateView{turns: f.Turns(), entries: f.Entries()}
+	leftOut := func(key string) bool {
+		head := f.entries[HeadOf(key)]
+		return head != nil && c.LeavesOut(&head.Entry)
+	}
+	v.turns = slices.DeleteFunc(v.turns, func(t *Turn) bool { return leftOut(MessageKey(t.Message)) })
+	v.entries = slices.DeleteFunc(v.entries, func(e *Entry) bool {
+		gone := leftOut(e.Key)
+		if gone && HeadOf(e.Key) == e.Key {
+			v.leftOut = append(v.leftOut, messageOf(e.Key))
+		}
+		return gone
+	})
+	return v
+}
+
+// endCompaction ends the compaction whose summary a key is, which leaves the state.
+func (f *Fold) endCompaction(key string) {
+	if f.Compaction.Summary == key {
+		f.Compaction = Compaction{}
+	}
 }
 
 // hides reports whether an entry is hidden by a revert.

@@ -42,6 +42,7 @@ func story(t failer) *writer {
 	o.apply(op("finalize", "message", "n", "status", "failed"))
 	o.apply(op("put", "key", "message/n", "payload", raw(`{"leaked":1}`)))
 	o.apply(op("purge", "key", "message/n"))
+	o.apply(op("compact", "upto", "message/m", "summary", "message/m"))
 	o.apply(op("revert", "to", "message/m"))
 	o.apply(op("unrevert"))
 	o.apply(op("revert", "to", "part/m/p"))
@@ -58,7 +59,7 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
-	if got := strings.Join(session.Methods(), " "); got != "add appendText begin bumpEpoch claim create delete finalize fork patch purge put release remove revert revoke share unrevert" {
+	if got := strings.Join(session.Methods(), " "); got != "add appendText begin bumpEpoch claim compact create delete finalize fork patch purge put release remove revert revoke share unrevert" {
 		t.Errorf("the methods are %s", got)
 	}
 	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse, session.MethodSettle) {

@@ -63,6 +63,8 @@ type KeyQuery struct {
 	Limit  int  // entries; 0: DefaultListKeys
 	Values bool // read the values, too
 
+	Compacted bool // of the compacted view, if the session is compacted
+
 	// In the process alone: the keys from From on and below Below in place of Prefix, by key, and
 	// about how many bytes of values a page has; 0 is as many as an answer.
 	From, Below string

@@ -44,6 +44,7 @@ var methods = map[string]method{
 	MethodBumpEpoch:  {need: capability.Revoke, decode: decodeBumpEpoch},
 	MethodRevert:     {need: capability.Revert, decode: decodeRevert},
 	MethodUnrevert:   {need: capability.Revert, decode: decodeUnrevert},
+	MethodCompact:    {need: capability.Compact, decode: decodeCompact},
 	MethodPurge:      {owner: true, decode: decodePurge},
 	MethodDelete:     {owner: true, decode: decodeDelete},
 }
@@ -425,6 +426,17 @@ func decodeRevert(r *argReader) op {
 type opUnrevert struct{}
 
 func decodeUnrevert(*argReader) op { return &opUnrevert{} }
+
+// opCompact marks a message up to which, and with it, a summary stands for what was said.
+type opCompact struct{ upto, summary Key }
+
+func decodeCompact(r *argReader) op {
+	o := &opCompact{upto: r.key("upto"), summary: r.key("summary")}
+	if r.err == nil && (!r.unresolved("upto") && o.upto.Kind != KeyMessage || !r.unresolved("summary") && o.summary.Kind != KeyMessage) {
+		r.fail(fault.BadKey.With("a session is compacted up to a message, with a message as the summary: message/ID"))
+	}
+	return o
+}
 
 type opPurge struct{ key Key }
 

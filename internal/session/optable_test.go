@@ -95,6 +95,11 @@ func TestOpsAreTheTables(t *testing.T) {
 	for _, at := range []string{`0`, ` 7 `, `9007199254740992`, `9007199254740993`, `-1`, `1.0`, `"1"`, `null`} {
 		ops = append(ops, op("revert", "cursor", raw("%s", at)))
 	}
+	ops = append(ops, op("compact"), op("compact", "upto", "message/m"), op("compact", "upto", ref, "summary", ref), op("compact", "upto", "message/m", "summary", "message/n", "to", "message/o"),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"read", "compact"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"compact"}))
+	for _, k := range []any{"message/m", "part/m/p", "todo/1", "session", "message/", "", 7, nil} {
+		ops = append(ops, op("compact", "upto", k, "summary", "message/n"), op("compact", "upto", ref, "summary", k))
+	}
 	for _, more := range [][]any{nil, {"message", "msg_1"}, {"message", ""}, {"message", "a/b"}, {"message", 7}, {"message", nil}, {"message", ref}, {"message", long(201)}, {"at", 3, "message", "m"}, {"messages", "m"}} {
 		ops = append(ops, op("fork", append([]any{"source", ref, "via", ref, "ref", ref, "hash", ref}, more...)...))
 	}

@@ -103,7 +103,7 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 26:
 		id, _ := newRef(o.session)
 		w.refs = append(w.refs, id)
-		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema", "break", "revert"), {"append", "share"}}[small])
+		x = op("share", "ref", id, "hash", sha(id), "rights", [][]string{{"read", "append"}, append(slices.Clip(all), "schema", "break", "revert", "compact"), {"append", "share"}}[small])
 	case kind < 27:
 		x = op("revoke", "ref", w.doomed())
 	case kind < 28:
@@ -124,6 +124,8 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 		x = w.randomEdit(o, own)
 	case kind < 48:
 		x = w.randomClaim(o, own)
+	case kind < 49:
+		x = compactOp(fmt.Sprintf("message/m%d", rapid.IntRange(0, 2).Draw(t, "upto")), "message/"+m)
 	default:
 		x = op("put", "key", "session_diff", "payload", raw(`{}`))
 		if rapid.IntRange(0, 19).Draw(t, "really") == 0 {

@@ -92,10 +92,21 @@ type AuditPage struct {
 // payloads.
 type StateChunk struct {
 	Access
-	Turns   []*Turn  // by message over all chunks, before the first entry
-	Entries []*Entry // in no particular order: their Ord is the order (CompareEntries, SortDocument)
-	Last    bool
-	Hash    Hash // of the event at Row.Cursor, as the ref is shown it; zero in what the store read
+	// Compacted is what the view is compacted to, in each chunk. LeftOut are ids of messages that it leaves out, over
+	// all chunks, before the first turn: a reader who follows leaves out what comes of them.
+	Compacted Compaction
+	LeftOut   []string
+	Turns     []*Turn  // by message over all chunks, before the first entry
+	Entries   []*Entry // in no particular order: their Ord is the order (CompareEntries, SortDocument)
+	Last      bool
+	Hash      Hash // of the event at Row.Cursor, as the ref is shown it; zero in what the store read
+}
+
+// Portion is what is read of a state: the entries in ranges of keys, which are disjoint and in order, with the turns
+// of the messages among them, and without what the view that is Compacted to that leaves out.
+type Portion struct {
+	Ranges    []KeyRange
+	Compacted Compaction
 }
 
 // StateRange is a range of keys of the folded state, in one snapshot. Deltas of open turns are

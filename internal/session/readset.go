@@ -186,6 +186,16 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		if k, err := ParseKey(argText(op, "to")); err == nil {
 			w.entryMeta[session] = append(w.entryMeta[session], k.String())
 		}
+	case MethodCompact:
+		w.ordered[session] = struct{}{}
+		for _, name := range []string{"upto", "summary"} {
+			if k, err := ParseKey(argText(op, name)); err == nil {
+				w.entryMeta[session] = append(w.entryMeta[session], k.String())
+			}
+		}
+		if k, err := ParseKey(argText(op, "summary")); err == nil && k.Kind == KeyMessage {
+			add(w.turnsOf, session, k.Message)
+		}
 	case MethodShare:
 		w.addRef(argText(op, "ref"))
 	case MethodRevoke:

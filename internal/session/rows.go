@@ -20,22 +20,23 @@ type Row struct {
 	Space       string // "" while Absent
 	External    string // the session's id in another system
 	Life        Life
-	Cursor      uint64   // of the last event; 0 before the first
-	Base        uint64   // the log starts after this cursor; 0 unless trimmed (trim.go)
-	Head        Hash     // hash of the event at Cursor: the end of the chain
-	Epoch       uint64   // starts at 1
-	AuthGen     uint64   // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
-	Created     int64    // Unix ms
-	Updated     int64    // Unix ms
-	Bytes       int64    // stored in it (quota.go)
-	ExemptBytes int64    // of Bytes, stored before there was a quota; -1: Bytes are not measured
-	Order       Order    // of its state, from its first event (order.go)
-	Needs       Features // that its readers need (features.go)
-	Origin      Origin   // what it was forked from, if it was
-	Parent      Parent   // the session that it is a child of, if it is one
-	Revert      Revert   // what it is reverted to, if it is (revert.go)
-	Left        *Left    // what settled reverts hid, as long as the database has rows of it; nil: nothing
-	Creator     string   // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
+	Cursor      uint64     // of the last event; 0 before the first
+	Base        uint64     // the log starts after this cursor; 0 unless trimmed (trim.go)
+	Head        Hash       // hash of the event at Cursor: the end of the chain
+	Epoch       uint64     // starts at 1
+	AuthGen     uint64     // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
+	Created     int64      // Unix ms
+	Updated     int64      // Unix ms
+	Bytes       int64      // stored in it (quota.go)
+	ExemptBytes int64      // of Bytes, stored before there was a quota; -1: Bytes are not measured
+	Order       Order      // of its state, from its first event (order.go)
+	Needs       Features   // that its readers need (features.go)
+	Origin      Origin     // what it was forked from, if it was
+	Parent      Parent     // the session that it is a child of, if it is one
+	Revert      Revert     // what it is reverted to, if it is (revert.go)
+	Compaction  Compaction // up to where it is compacted, if it is (compact.go); a revert may hide that
+	Left        *Left      // what settled reverts hid, as long as the database has rows of it; nil: nothing
+	Creator     string     // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
 	// being removed (forgotten.go).

@@ -6,8 +6,8 @@ package session
 // replaces each event, and reveals only the cursor. A ref with a first visible cursor shows values
 // written from there on. An event may embed values that a ref does not show: the end of a turn has
 // older ones and those of other keys, a fork has those of all keys, a purge has hashes of them. It is
-// shown without them. A revert is about all of a session: a ref of a part of it is shown that there was one,
-// and not where, and its reader reads the state again.
+// shown without them. A revert or a compaction is about all of a session: a ref of a part of it is shown that
+// there was one, and not where; after a revert its reader reads the state again.
 
 import (
 	"crypto/hmac"
@@ -54,7 +54,7 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 	switch {
 	case InScope(g, e.Key) || e.Method == MethodFork:
 		return true
-	case IsRevert(e.Method):
+	case aboutAll(e.Method):
 		return showsMessages(g)
 	case e.Method == MethodFinalize && g.Message == "":
 		id, ok := strings.CutPrefix(e.Key, "message/")
@@ -67,6 +67,10 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 func IsRevert(method string) bool {
 	return method == MethodRevert || method == MethodUnrevert || method == MethodSettle
 }
+
+// aboutAll reports whether events of a method are about all messages of a session: a ref of a part of it is
+// told that there was one, and no more.
+func aboutAll(method string) bool { return IsRevert(method) || method == MethodCompact }
 
 // showsMessages reports whether a ref covers keys of messages or parts.
 func showsMessages(g *capability.Grant) bool {
@@ -150,7 +154,7 @@ func EventRanges(g *capability.Grant) []EventRange {
 	fork := keysBelow("ref", "ref")
 	events := []EventRange{{fork.From, fork.Below, MethodFork}}
 	if showsMessages(g) {
-		for _, method := range []string{MethodRevert, MethodUnrevert, MethodSettle} {
+		for _, method := range []string{MethodRevert, MethodUnrevert, MethodSettle, MethodCompact} {
 			events = append(events, EventRange{"", " ", method}) // without a key
 		}
 	}
@@ -307,7 +311,7 @@ func (e *Event) withHash(hash Hash) *Event {
 // redactFor returns the event without embedded values that a ref does not show: of a turn's end,
 // values from before the ref's first visible cursor and those of other keys; of a fork, those of
 // other keys and what it says of the sessions; of a purge, hashes of the remainders of events that
-// are older or, if the ref shows only some keys, of all; of a revert everything. The event's Sum is that of the whole payload,
+// are older or, if the ref shows only some keys, of all; of a revert and a compaction everything. The event's Sum is that of the whole payload,
 // with a salt that is not shown either. Where there may be no salt, the Sum is masked.
 func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 	if e.Payload == nil {
@@ -349,7 +353,7 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 		}
 		p.Salt = ""
 		left = encode(p)
-	case MethodRevert, MethodUnrevert, MethodSettle:
+	case MethodRevert, MethodUnrevert, MethodSettle, MethodCompact:
 		if showsAll(g) {
 			return e
 		}

@@ -47,6 +47,7 @@ func (a *Access) limitedTo(g *capability.Grant) Access {
 			if row.Revert.InForce() {
 				row.Revert = Revert{Cursor: row.Revert.Cursor} // that there is one
 			}
+			row.Compaction = Compaction{}
 		}
 		shown.Row = &row
 	}
@@ -99,6 +100,9 @@ func (p *StateChunk) access() *Access { return &p.Access }
 
 func (p *StateChunk) limitedTo(g *capability.Grant) *StateChunk {
 	shown := &StateChunk{Access: p.Access.limitedTo(g), Entries: shownEntries(g, p.Entries), Turns: shownTurns(g, p.Turns), Last: p.Last}
+	if showsAll(g) { // else nothing is left out
+		shown.Compacted, shown.LeftOut = p.Compacted, p.LeftOut
+	}
 	if shown.Row != nil {
 		shown.Hash = shown.Row.Head
 	}
@@ -283,21 +287,27 @@ func (f *UnscopedFold) Fits(limit int) bool {
 // AccessAt returns the access of the session as it is now, with its row as of the fold's cursor.
 func (f *UnscopedFold) AccessAt(now *Access) Access {
 	at, row := *now, *now.Row
-	row.Cursor, row.Head, row.Revert = f.fold.Cursor, f.head, f.fold.Revert
+	row.Cursor, row.Head, row.Revert, row.Compaction = f.fold.Cursor, f.head, f.fold.Revert, f.fold.Compaction
 	at.Row = &row
 	return at
 }
 
-// Chunks calls give with the folded state in chunks of at most about pieceBytes or one row, turns
-// before entries, the last one marked. at is what AccessAt returned.
-func (f *UnscopedFold) Chunks(at *Access, pieceBytes int, give func(*Unscoped[*StateChunk]) error) error {
-	chunks := Chunker{Access: at, PieceBytes: pieceBytes, Give: give}
-	for _, t := range f.fold.Turns() {
+// Chunks calls give with the folded state, or the view of it that c makes, in chunks of at most about pieceBytes or
+// one row, turns before entries, the last one marked. at is what AccessAt returned.
+func (f *UnscopedFold) Chunks(at *Access, c Compaction, pieceBytes int, give func(*Unscoped[*StateChunk]) error) error {
+	chunks := Chunker{Access: at, Compacted: c, PieceBytes: pieceBytes, Give: give}
+	view := f.fold.view(c)
+	for _, message := range view.leftOut {
+		if err := chunks.LeftOut(message); err != nil {
+			return err
+		}
+	}
+	for _, t := range view.turns {
 		if err := chunks.Turn(t); err != nil {
 			return err
 		}
 	}
-	for _, e := range f.fold.Entries() {
+	for _, e := range view.entries {
 		if err := chunks.Entry(e); err != nil {
 			return err
 		}
@@ -308,11 +318,19 @@ func (f *UnscopedFold) Chunks(at *Access, pieceBytes int, give func(*Unscoped[*S
 // Chunker cuts a state into chunks of at most about PieceBytes or one row.
 type Chunker struct {
 	Access     *Access // of all chunks; it is read when a chunk is given
+	Compacted  Compaction
 	PieceBytes int
 	Give       func(*Unscoped[*StateChunk]) error
 
 	next StateChunk
 	size int
+}
+
+// LeftOut adds a message that is left out; all come before the first turn. Its error is Give's.
+func (c *Chunker) LeftOut(message string) error {
+	err := c.room(len(message) + 16)
+	c.next.LeftOut = append(c.next.LeftOut, message)
+	return err
 }
 
 // Turn adds a turn; all turns come before the first entry. Its error is Give's.
@@ -342,7 +360,7 @@ func (c *Chunker) room(bytes int) error {
 // Flush gives what was added since the last chunk.
 func (c *Chunker) Flush(last bool) error {
 	chunk := c.next
-	chunk.Access, chunk.Last = *c.Access, last
+	chunk.Access, chunk.Compacted, chunk.Last = *c.Access, c.Compacted, last
 	c.next, c.size = StateChunk{}, 0
 	return c.Give(NewUnscoped(&chunk))
 }

@@ -132,7 +132,7 @@ func (v *Verifier) payload(e *Event) {
 	switch {
 	case e.Payload == nil:
 		v.altered[e.Cursor] = &alteredPayload{gone: true}
-	case v.redacted && (e.Method == MethodFinalize || e.Method == MethodPurge || IsRevert(e.Method)) && SumOf(e.Payload) != e.Sum && gjson.GetBytes(e.Payload, "hidden").Int() > 0:
+	case v.redacted && (e.Method == MethodFinalize || e.Method == MethodPurge || aboutAll(e.Method)) && SumOf(e.Payload) != e.Sum && gjson.GetBytes(e.Payload, "hidden").Int() > 0:
 		v.redactedEvents++
 	case SumOf(e.Payload) != e.Sum:
 		v.altered[e.Cursor] = &alteredPayload{sum: SumOf(e.Payload)}

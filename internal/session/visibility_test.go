@@ -215,8 +215,8 @@ func (s *stamped) checkKeysOf(t *testing.T, by string, keys []string, e *session
 	if e.Payload == nil || e.Hidden {
 		return
 	}
-	if e.Method == session.MethodRevert || e.Method == session.MethodUnrevert {
-		mustEqual(t, by+": what is told of a revert", e.Key+string(e.Payload), `{"hidden":1}`)
+	if e.Method == session.MethodRevert || e.Method == session.MethodUnrevert || e.Method == session.MethodCompact {
+		mustEqual(t, by+": what is told of a revert or a compaction", e.Key+string(e.Payload), `{"hidden":1}`)
 		return
 	}
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
@@ -335,6 +335,7 @@ func TestOlderEventsAreHidden(t *testing.T) {
 	s.purge("part/m3/given")
 	s.apply(op("revert", "to", "message/m3"))
 	s.apply(op("unrevert"))
+	s.apply(compactOp("message/m1", "message/m3"))
 	s.apply(op("revoke", "ref", s.share([]string{"read"})))
 	s.apply(op("bumpEpoch"))
 	s.checkVisible(t)

@@ -212,6 +212,12 @@ func (w *world) check(id string) {
 		w.afresh(id, f)
 	}
 	w.valid(entries)
+	if f.Compaction != row.Compaction {
+		w.Fatalf("it is folded to be compacted to %+v, row %+v", f.Compaction, row.Compaction)
+	}
+	if c := row.Compacted(); c.InForce() && !slices.ContainsFunc(entries, func(e *session.Entry) bool { return e.Key == c.Summary && e.Ord == c.Place }) {
+		w.Fatalf("the summary of %+v is not there", c)
+	}
 	if f.Hash() == session.StateHash(row.Cursor, row.Epoch, row.Life, entries, turns) {
 		w.same(f, entries, turns)
 		return
@@ -305,6 +311,9 @@ func (w *world) afresh(id string, f *session.Fold) {
 		if err := again.Apply(e); err != nil {
 			w.Fatalf("fold after a purge: %v", err)
 		}
+	}
+	if again.Compaction != f.Compaction {
+		w.Fatalf("the log after a purge comes to be compacted to %+v, it was to %+v", again.Compaction, f.Compaction)
 	}
 	if again.Hash() != f.Hash() {
 		w.Fatalf("the log after a purge comes to another state:\n%s\n%s", describe(again.Epoch, again.Life, again.Entries(), again.Turns()),

@@ -157,10 +157,15 @@ func (s *Store) ListKeys(ctx context.Context, id string, q session.KeyQuery, max
 			return refused
 		}
 		scan := &keyScan{run: run, session: id, order: q.Order, piece: q.MaxEntries() + 1, ranges: session.CoveredRanges(g, cmp.Or(q.From, q.Prefix), cmp.Or(q.Below, session.PrefixEnd(q.Prefix)))}
+		hide := newHiding(run, page.Row)
+		if q.Compacted {
+			hide.compacted = page.Row.CompactedTo(g)
+			scan.messages = session.KeyPosition{Ord: hide.compacted.Ord}
+		}
 		if err := scan.begin(ctx, after); err != nil {
 			return err
 		}
-		shown, last, err := shownPage(ctx, scan, newHiding(run, page.Row), g, q.MaxEntries())
+		shown, last, err := shownPage(ctx, scan, hide, g, q.MaxEntries())
 		if err != nil {
 			return err
 		}
@@ -284,14 +289,15 @@ func entryInfos(ctx context.Context, run Runner, entries []*session.Entry, value
 // keyScan reads the entries of ranges of keys, which are disjoint and in key order, without values:
 // one after the other. ByPut it merges several sources, and may return keys outside of the ranges.
 type keyScan struct {
-	run     Runner
-	session string
-	order   session.KeyOrder
-	piece   int // entries that are read of a source at once
-	ranges  []session.KeyRange
-	sources []*keySource
-	nested  int  // sources of parts of a kind
-	cut     bool // what follows the entry that was returned last was not looked at
+	run      Runner
+	session  string
+	order    session.KeyOrder
+	messages session.KeyPosition // ByPut: messages before this place are passed over
+	piece    int                 // entries that are read of a source at once
+	ranges   []session.KeyRange
+	sources  []*keySource
+	nested   int  // sources of parts of a kind
+	cut      bool // what follows the entry that was returned last was not looked at
 }
 
 // keySource is one sequence of entries in the scan's order.
@@ -335,7 +341,11 @@ func (k *keyScan) begin(ctx context.Context, after session.KeyPosition) error {
 	}
 	for kind, ranges := range byKind {
 		if slices.ContainsFunc(ranges, func(r session.KeyRange) bool { return r.From <= kind+"/" && r.Below >= session.PrefixEnd(kind+"/") }) {
-			k.sources = append(k.sources, &keySource{by: listByPut, kind: kind, after: after})
+			from := after
+			if kind == "message" && from.Compare(k.order, k.messages) < 0 {
+				from = k.messages
+			}
+			k.sources = append(k.sources, &keySource{by: listByPut, kind: kind, after: from})
 			continue
 		}
 		for _, r := range ranges {

@@ -34,11 +34,12 @@ type tx struct {
 type priorRow struct {
 	space, external string
 	revert          session.Revert
+	compaction      session.Compaction
 	left            *session.Left
 }
 
 func priorOf(r *session.Row) priorRow {
-	return priorRow{space: r.Space, external: r.External, revert: r.Revert, left: r.Left}
+	return priorRow{space: r.Space, external: r.External, revert: r.Revert, compaction: r.Compaction, left: r.Left}
 }
 
 // Load implements session.Tx.

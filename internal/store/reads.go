@@ -141,11 +141,11 @@ func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
 const statePageBytes = 1 << 20
 
 // ReadState calls piece with the folded state in chunks, turns before entries, each of at most
-// about pieceBytes or one row, the last one marked; there is at least one. If keys is not nil, only
-// the entries are read in the ranges that it returns, which are disjoint and in order, and the turns of
-// the messages in them. keys and piece run inside the snapshot, so they must not wait for a peer without
+// about pieceBytes or one row, the last one marked; there is at least one. If portion is not nil, only
+// what it returns is read: the entries in its ranges, which are disjoint and in order, and the turns of
+// the messages in them. portion and piece run inside the snapshot, so they must not wait for a peer without
 // a time limit. An error of piece ends the read and is returned unchanged.
-func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, keys func(*session.Access) []session.KeyRange,
+func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, portion func(*session.Access) session.Portion,
 	piece func(*session.Unscoped[*session.StateChunk]) error) error {
 	if err := s.ensureOrds(ctx, id); err != nil {
 		return err
@@ -163,13 +163,24 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 		}}
 		queueAccess(run, &access, id, refIDs)
 		ranges := []session.KeyRange{{Below: session.PrefixEnd("")}}
-		if keys != nil {
+		var left []string // messages that are left out
+		if portion != nil {
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
-			ranges = keys(&access)
+			want := portion(&access)
+			if ranges, chunks.Compacted = want.Ranges, want.Compacted; want.Compacted.InForce() {
+				if left, err = leftOut(ctx, run, newHiding(run, access.Row), &want.Compacted); err != nil {
+					return err
+				}
+			}
 		}
-		var turns []*session.Turn // of a session with reverts
+		for _, message := range left {
+			if err := chunks.LeftOut(message); err != nil {
+				return err
+			}
+		}
+		var turns []*session.Turn // of a session with reverts, or of the compacted view
 		for _, r := range ranges {
 			if from, below, some := r.Messages(); some {
 				run.Queue(readTurnRange, nil, []any{id, from, below}, func(row Scanner) error {
@@ -177,12 +188,25 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 					if err != nil {
 						return err
 					}
-					if access.Row != nil && len(access.Row.Hiding()) > 0 {
+					if access.Row != nil && len(access.Row.Hiding())+len(left) > 0 {
 						turns = append(turns, t)
 						return nil
 					}
 					return chunks.Turn(t)
 				})
+			}
+		}
+		if len(left) > 0 {
+			if err := run.Flush(ctx); err != nil {
+				return err
+			}
+			gone := make(map[string]bool, len(left))
+			for _, message := range left {
+				gone[message] = true
+			}
+			turns = slices.DeleteFunc(turns, func(t *session.Turn) bool { return gone[t.Message] })
+			if ranges, err = withoutMessages(ctx, run, id, ranges, left); err != nil {
+				return err
 			}
 		}
 		var hide *hiding

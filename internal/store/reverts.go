@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	saveReverts = statement("ttt", `
-		UPDATE sessions SET reverted = w.b, reverts_left = w.c FROM {w} WHERE sessions.id = w.a`)
+	saveReverts = statement("tttt", `
+		UPDATE sessions SET reverted = w.b, reverts_left = w.c, compacted = w.d FROM {w} WHERE sessions.id = w.a`)
 
 	findLeft = statement("", `
 		SELECT s.id FROM sessions s {by sessions_reverts_left} WHERE s.reverts_left <> '' AND s.id > {1} ORDER BY s.id LIMIT {2}`)
@@ -37,8 +37,13 @@ var (
 	dropLeftTurn = statement("", `DELETE FROM turns WHERE session = {1} AND message = {2} AND begun < {3}`)
 )
 
-// scanReverts sets a row's reverts from their columns.
-func scanReverts(s *session.Row, reverted, left string) error {
+// scanReverts sets a row's reverts, and up to where it is compacted, from their columns.
+func scanReverts(s *session.Row, reverted, left, compacted string) error {
+	if compacted != "" {
+		if err := json.Unmarshal([]byte(compacted), &s.Compaction); err != nil {
+			return fmt.Errorf("up to where session %s is compacted: %w", s.ID, err)
+		}
+	}
 	if reverted != "" {
 		if err := json.Unmarshal([]byte(reverted), &s.Revert); err != nil {
 			return fmt.Errorf("what session %s is reverted to: %w", s.ID, err)
@@ -53,21 +58,24 @@ func scanReverts(s *session.Row, reverted, left string) error {
 	return nil
 }
 
-// saveReverts writes the reverts of sessions of which they have changed.
+// saveReverts writes what scanReverts reads, of sessions of which it has changed.
 func (t *tx) saveReverts(rows []*session.Row) {
 	var changed [][]any
 	for _, s := range rows {
-		if was := t.prior[s.ID]; was.revert == s.Revert && was.left == s.Left {
+		if was := t.prior[s.ID]; was.revert == s.Revert && was.left == s.Left && was.compaction == s.Compaction {
 			continue
 		}
-		reverted, left := "", ""
+		reverted, left, compacted := "", "", ""
 		if s.Revert.InForce() {
 			reverted = jsonText(s.Revert)
 		}
 		if s.Left != nil {
 			left = jsonText(s.Left.Reverts)
 		}
-		changed = append(changed, []any{s.ID, reverted, left})
+		if s.Compaction.InForce() {
+			compacted = jsonText(s.Compaction)
+		}
+		changed = append(changed, []any{s.ID, reverted, left, compacted})
 	}
 	t.queueList(saveReverts, changed, nil)
 }
@@ -181,12 +189,14 @@ func (t *tx) removeReverted(ctx context.Context, id string, most int) error {
 	return t.run.Flush(ctx)
 }
 
-// hiding leaves out of what is read of a session what reverts hide, or have removed from the state.
+// hiding leaves out of what is read of a session what reverts hide, or have removed from the state, and what the
+// compacted view leaves out, if that is read.
 type hiding struct {
-	run     Runner
-	session string
-	reverts session.Reverts
-	heads   map[string]*session.Entry // messages that were looked up; nil for those that are not there
+	run       Runner
+	session   string
+	reverts   session.Reverts
+	compacted session.Compaction
+	heads     map[string]*session.Entry // messages that were looked up; nil for those that are not there
 }
 
 // newHiding returns the hiding of a session, whose row may be nil.
@@ -198,9 +208,12 @@ func newHiding(run Runner, row *session.Row) *hiding {
 	return h
 }
 
+// nothing reports whether nothing is left out.
+func (h *hiding) nothing() bool { return len(h.reverts) == 0 && !h.compacted.InForce() }
+
 // look looks up the messages of keys.
 func (h *hiding) look(ctx context.Context, keys []string) error {
-	if len(h.reverts) == 0 {
+	if h.nothing() {
 		return nil
 	}
 	if h.heads == nil {
@@ -228,16 +241,27 @@ func (h *hiding) look(ctx context.Context, keys []string) error {
 	return h.run.Flush(ctx)
 }
 
-// hides reports whether an entry is hidden.
+// hides reports whether an entry is left out.
 func (h *hiding) hides(ctx context.Context, e *session.Entry) (bool, error) {
-	if len(h.reverts) == 0 {
+	if h.nothing() {
 		return false, nil
 	}
 	err := h.look(ctx, []string{e.Key})
-	return h.reverts.Hides(e, h.heads[session.HeadOf(e.Key)]), err
+	return h.leavesOut(e), err
 }
 
-// shown returns the entries that are not hidden, in the same memory.
+// leavesOut is hides for an entry whose message was looked up.
+func (h *hiding) leavesOut(e *session.Entry) bool {
+	head := h.heads[session.HeadOf(e.Key)]
+	return h.compacts(head) || h.reverts.Hides(e, head)
+}
+
+// compacts reports whether the compacted view leaves out a message, which is in the state.
+func (h *hiding) compacts(head *session.Entry) bool {
+	return h.compacted.LeavesOut(head) && !h.reverts.Hides(head, head)
+}
+
+// shown returns the entries that are not left out, in the same memory.
 func (h *hiding) shown(ctx context.Context, entries []*session.Entry) ([]*session.Entry, error) {
 	if len(h.reverts) == 0 {
 		return entries, nil
@@ -251,7 +275,7 @@ func (h *hiding) shown(ctx context.Context, entries []*session.Entry) ([]*sessio
 	}
 	left := entries[:0]
 	for _, e := range entries {
-		if !h.reverts.Hides(e, h.heads[session.HeadOf(e.Key)]) {
+		if !h.leavesOut(e) {
 			left = append(left, e)
 		}
 	}
@@ -272,7 +296,7 @@ func (h *hiding) shownTurns(ctx context.Context, turns []*session.Turn) ([]*sess
 	}
 	left := turns[:0]
 	for i, t := range turns {
-		if !h.reverts.HidesTurn(t, h.heads[keys[i]]) {
+		if head := h.heads[keys[i]]; !h.compacts(head) && !h.reverts.HidesTurn(t, head) {
 			left = append(left, t)
 		}
 	}

@@ -58,6 +58,9 @@ ALTER TABLE sessions ADD COLUMN reverted text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN reverts_left text COLLATE "C" NOT NULL DEFAULT '';
 CREATE INDEX sessions_reverts_left ON sessions (id) WHERE reverts_left <> '';
 
+-- Up to where a session is compacted (session.Compaction, as JSON; '' is nowhere).
+ALTER TABLE sessions ADD COLUMN compacted text COLLATE "C" NOT NULL DEFAULT '';
+
 -- The servers of the database: the features that each knows, and when it last said so.
 CREATE TABLE replicas (
     id       text COLLATE "C" NOT NULL PRIMARY KEY,

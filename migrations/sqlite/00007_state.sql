@@ -55,6 +55,9 @@ ALTER TABLE sessions ADD COLUMN reverted TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN reverts_left TEXT NOT NULL DEFAULT '';
 CREATE INDEX sessions_reverts_left ON sessions (id) WHERE reverts_left <> '';
 
+-- Up to where a session is compacted (session.Compaction, as JSON; '' is nowhere).
+ALTER TABLE sessions ADD COLUMN compacted TEXT NOT NULL DEFAULT '';
+
 -- The servers of the database: the features that each knows, and when it last said so. It stays
 -- empty here, where a database has one server.
 CREATE TABLE replicas (

@@ -18,7 +18,7 @@ type Method struct {
 // The methods of the schema.
 var (
 	EventSinkEvents = Method{rpc.Method{Interface: 0xd457f471e101dcaa, ID: 0, Name: "EventSink.events"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}}
-	EventSinkState  = Method{rpc.Method{Interface: 0xd457f471e101dcaa, ID: 1, Name: "EventSink.state"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}}
+	EventSinkState  = Method{rpc.Method{Interface: 0xd457f471e101dcaa, ID: 1, Name: "EventSink.state"}, capnp.ObjectSize{DataSize: 16, PointerCount: 5}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}}
 	EventSinkEnded  = Method{rpc.Method{Interface: 0xd457f471e101dcaa, ID: 2, Name: "EventSink.ended"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}}
 
 	GatewayHello     = Method{rpc.Method{Interface: 0xe95ef647248e126e, ID: 0, Name: "Gateway.hello"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 4}}
@@ -29,7 +29,7 @@ var (
 
 	SessionDescribe   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 0, Name: "Session.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SessionOpenStream = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 1, Name: "Session.openStream"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
-	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
+	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 16, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
 	SessionSubscribe  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 3, Name: "Session.subscribe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionRevoke     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
 	SessionEvents     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}

@@ -36,7 +36,7 @@ const isOpen = (t: Turn): boolean => t.status === "streaming" || t.status === "i
  * server recognizes a repeated batch by its seqs, over any connection.
  */
 export async function abortTurns(client: Client, held: Held, { dead = false, progress, ...waiting }: AbortOptions): Promise<AbortedTurns> {
-  const state = await client.call(held, (live, peer) => readSnapshot(live, peer, 0), waiting);
+  const state = await client.call(held, (live, peer) => readSnapshot(live, peer), waiting);
   const all = state.turns.filter(isOpen), known = dead && all.length > 0 ? await deadRefs(client, held, waiting) : undefined;
   const open = known ? all.filter((t) => known(t.ref)) : all;
   const done: AbortedTurns = { aborted: 0, ended: 0, left: all.length - open.length, refused: [] };

@@ -28,7 +28,7 @@ export type Value = Payload | string | number | boolean | null;
 export type Now<T> = T | Reference;
 
 /** The rights that a ref can have. */
-export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert";
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert" | "compact";
 
 /** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {
@@ -336,6 +336,16 @@ export class Batch {
   /** Shows again what revert has hidden; rejected (not_reverted) if nothing is hidden, or something new was said since. */
   unrevert(): Promised {
     return this.do("unrevert");
+  }
+
+  /**
+   * Says that a message (message/ID) is the summary of another and all messages before it in the session's order: the compacted view
+   * (snapshot with compacted) has it in their place, everyone else is shown everything. The summary is upto or a later message, and its turn
+   * has ended. Another compact moves the mark, and removing the summary ends it. It takes the right compact, and a ref that shows all of the
+   * session.
+   */
+  compact(upto: Now<string>, summary: Now<string>): Promised {
+    return this.do("compact", { upto, summary });
   }
 
   /** Ends the session, with all refs to it, for good; only an owner's ref may. */

@@ -19,7 +19,7 @@ import { reconcile } from "./reconciling.js";
 import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
-import { type Child, type Cut, type Description, type Events, follow, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Child, type Cut, type Description, type Events, follow, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type SnapshotOptions, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -587,12 +587,9 @@ export class Session {
     return readFoundPage(query, options, (ask) => this.#client.call(this.#now(), ask, options));
   }
 
-  /**
-   * The folded state at a cursor, by default the present one. hash is that of the event there (SessionEvent.hash, State.hash):
-   * server_behind if the log has another one. keys are the only ones wanted, as in SubscribeOptions.
-   */
-  snapshot(options: Waiting & { at?: number; hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<State> {
-    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, peer, options.at ?? 0, options.hash, options.keys), options);
+  /** The folded state, by default the present one and whole. */
+  snapshot(options: SnapshotOptions = {}): Promise<State> {
+    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, peer, options), options);
   }
 
   /**

@@ -1,5 +1,6 @@
 // Following a session's state: what each event does to it, as on the server (the Go package internal/session/fold.go).
 
+import { compact, endCompaction, isLeftOut, leaveOut, type Mark, messageIn } from "./compacted.js";
 import { isWellFormed, memberAt, skipSpace } from "./jsontext.js";
 import { isOwnKey } from "./key.js";
 import { add, merge } from "./patch.js";
@@ -10,13 +11,13 @@ import { type Claim, compareEntries, type Entry, type Hidden, type SessionEvent,
  * (follow({ after: state.cursor, hash: state.hash })), or of the log's beginning. Events up to the state's cursor change nothing. A value that
  * was patched, but put where the ref does not show it, is left out until it is put whole, as in a snapshot. order is SessionInfo.order:
  * where new entries are placed. Entries are replaced, not changed. If only some keys are shown, the order is the snapshot's, but the second
- * number of a position counts only the values of its event that are shown.
+ * number of a position counts only the values of its event that are shown. A compacted view (State.view) stays one.
  */
 export function fold(state: State, event: SessionEvent, order = ""): void {
   if (event.cursor <= state.cursor) return;
   state.cursor = event.cursor;
   state.hash = event.hash;
-  if (event.hidden) return;
+  if (event.hidden || isLeftOut(state, event)) return;
   const { key, payload } = event, old = state.entries.get(key), put = { key, schema_version: event.schema, payload };
   switch (event.method) {
     case "begin":
@@ -37,12 +38,14 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
     case "remove":
       state.entries.delete(key);
       state.claims.delete(key);
+      endCompaction(state, key);
       if (key.startsWith("message/")) hideAgain(state); // its parts are known by it
       break;
     case "purge": {
       state.entries.delete(key);
       state.hidden?.entries.delete(key);
       state.claims.delete(key);
+      endCompaction(state, key);
       const shown = show(state);
       if (key.startsWith("message/") && payload !== "") keepLeft(state, messageOf(key), payload);
       if (shown) hide(state, shown);
@@ -52,7 +55,15 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       const { to, ord, part, moves } = payload === "" ? {} : (JSON.parse(payload) as Partial<Hidden> & { moves?: number });
       if (to === undefined || ord === undefined || (moves !== undefined && !state.hidden)) state.stale = true;
       show(state);
-      if (to !== undefined && ord !== undefined) hide(state, { to, ord, part });
+      if (to !== undefined && ord !== undefined) {
+        endCompaction(state, `message/${messageIn(to)}`, ord);
+        hide(state, { to, ord, part });
+      }
+      break;
+    }
+    case "compact": {
+      const mark = payload === "" ? {} : (JSON.parse(payload) as Partial<Mark>);
+      compact(state, mark.upto === undefined ? undefined : (mark as Mark));
       break;
     }
     case "unrevert":
@@ -70,13 +81,15 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       break;
     case "finalize": case "fork": {
       if (payload === "") break;
-      const { status = "", entries = [], purged = [] } = JSON.parse(payload) as { status?: string; entries?: Embedded[] | null; purged?: number[] };
+      const { status = "", entries = [], purged = [], compact: mark } =
+        JSON.parse(payload) as { status?: string; entries?: Embedded[] | null; purged?: number[]; compact?: Mark };
       if (event.method === "finalize") step(state, event, status);
       let place = 0, skipped = 0; // its place before others were purged
       for (const e of entries ?? []) {
         for (; purged[skipped] === place; place++) skipped++;
         set(state, event, place++, e, order);
       }
+      if (mark) compact(state, mark);
       break;
     }
     case "interrupted":
@@ -87,6 +100,7 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       break;
     case "delete":
       state.hidden = undefined;
+      if (state.view) state.view = { compacted: undefined, leftOut: new Set() };
       state.entries.clear();
       state.claims.clear();
       state.turns = [];
@@ -151,12 +165,6 @@ function keepLeft(state: State, message: string, payload: string): void {
   }));
 }
 
-/** The message of the key of a message or a part; "" of other keys. */
-function messageIn(key: string): string {
-  const [kind, id = ""] = key.split("/");
-  return kind === "message" || kind === "part" ? id : "";
-}
-
 /** The claim that a claim event makes or renews. */
 function claimed({ payload, cursor, outbox, ref, actor }: SessionEvent): Claim {
   const { claim = cursor, until, worker = "" } = JSON.parse(payload) as { claim?: number; until: number; worker?: string };
@@ -187,6 +195,7 @@ function set(state: State, event: SessionEvent, i: number, { key, schema_version
     entries.delete(after);
     entries.set(after, e);
   }
+  if (key.startsWith("message/")) leaveOut(state);
 }
 
 /** The value after a patch or add event. */

@@ -16,7 +16,7 @@ export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./recon
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
 export type { Found, FoundPage, SearchPageOptions } from "./search.js";
-export type { Child, Claim, Cut, Description, Entry, Events, Grant, Hidden, Origin, Parent, RefInfo, RefsOptions, Reverted, SessionEvent, SessionInfo, Stat, State, SubscribeOptions, Turn } from "./session.js";
+export type { Child, Claim, Compacted, Cut, Description, Entry, Events, Grant, Hidden, Origin, Parent, RefInfo, RefsOptions, Reverted, SessionEvent, SessionInfo, SnapshotOptions, Stat, State, SubscribeOptions, Turn, View } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";
 export { type Finding, Verification, type VerifyOptions } from "./verify.js";

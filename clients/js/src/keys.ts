@@ -1,6 +1,7 @@
 // Reading single keys of a session's state, and pages of a prefix's.
 
 import type { Waiting } from "./client.js";
+import type { Peer } from "./server.js";
 import { type Claim, num, readClaim, str } from "./session.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
@@ -43,6 +44,8 @@ export interface KeyOptions extends Waiting {
   order?: "key" | "put";
   /** With their values. */
   values?: boolean;
+  /** Of the compacted view, as in SnapshotOptions. */
+  compacted?: boolean;
 }
 
 /** Which page of the keys is read. */
@@ -57,7 +60,7 @@ export interface KeyPageOptions extends KeyOptions {
 const getKeys = 64, listKeys = 1000;
 
 /** call makes one call on the session's live object, with the client's retries. */
-export type Caller = (ask: (live: StubPromise) => Promise<Struct>) => Promise<Struct>;
+export type Caller = (ask: (live: StubPromise, peer: Peer) => Promise<Struct>) => Promise<Struct>;
 
 /** Reads the entries of keys, in as many calls as that takes; the cursor is the first one's. */
 export async function readKeys(keys: readonly string[], call: Caller): Promise<EntryPage> {
@@ -73,8 +76,11 @@ export async function readKeys(keys: readonly string[], call: Caller): Promise<E
 }
 
 /** Reads a page of the keys below a prefix. */
-export async function readKeyPage({ prefix = "", after = "", limit = 0, order = "key", values = false }: KeyPageOptions, call: Caller): Promise<EntryPage> {
-  const answer = await call(async (live) => (await live["list"]!(prefix, after, limit, order, values)) as Struct);
+export async function readKeyPage({ prefix = "", after = "", limit = 0, order = "key", values = false, compacted = false }: KeyPageOptions, call: Caller): Promise<EntryPage> {
+  const answer = await call(async (live, peer) => {
+    const view = compacted && (await peer.has("compact")) ? [compacted] : []; // an older server has no session that is compacted
+    return (await live["list"]!(prefix, after, limit, order, values, ...view)) as Struct;
+  });
   return { ...readPage(answer), next: answer["more"] === true ? str(answer["next"]) : "" };
 }
 

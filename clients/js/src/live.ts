@@ -7,7 +7,7 @@ import { fault, MooringError } from "./fault.js";
 import type { Held } from "./link.js";
 import { checkLimits } from "./methods.js";
 import type { Ref } from "./ref.js";
-import { type Description, type Events, readEvents, readInfo, readParams, readSnapshot, type State } from "./session.js";
+import { type Description, type Events, readEvents, readInfo, readParams, readSnapshot, type SnapshotOptions, type State } from "./session.js";
 import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
@@ -119,7 +119,7 @@ export class LiveSession extends Live {
   }
 
   /** The folded state, as Session.snapshot. */
-  snapshot(options: Waiting & { at?: number; hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<State> {
-    return this.ask(({ stub, peer }) => readSnapshot(stub, peer, options.at ?? 0, options.hash, options.keys), options);
+  snapshot(options: SnapshotOptions = {}): Promise<State> {
+    return this.ask(({ stub, peer }) => readSnapshot(stub, peer, options), options);
   }
 }

@@ -82,8 +82,8 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert"];
-  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert`);
+  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert, compact`);
 };
 const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];
 const methodNames: Check = (name, v, json) => {
@@ -183,6 +183,11 @@ const revertKey: Check = (name, v, json) => {
   if (!/^(message|part)\//.test(v as string)) throw fault("bad_key", "a session is reverted to a message or a part: message/ID or part/MESSAGE/ID");
 };
 
+const compactKey: Check = (name, v, json) => {
+  key(name, v, json);
+  if (!/^message\//.test(v as string)) throw fault("bad_key", "a session is compacted up to a message, with a message as the summary: message/ID");
+};
+
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
@@ -209,6 +214,7 @@ const methods: Record<string, Record<string, Param>> = {
   bumpEpoch: {},
   revert: { to: may(revertKey), cursor: may(number) },
   unrevert: {},
+  compact: { upto: must(compactKey), summary: must(compactKey) },
   purge: { key: must(key) },
   delete: {},
 };
@@ -268,7 +274,7 @@ export function checkLimits(limits: Readonly<Record<string, unknown>>): void {
 }
 
 /** The features that a reader of sessions needs (keys): those of ops that change them so that an older reader misreads them. */
-export const features: readonly string[] = ["keys", "revert"];
+export const features: readonly string[] = ["keys", "revert", "compact"];
 
 /** Rights that came with the feature keys. */
 const laterRights: readonly string[] = ["break", "schema"];
@@ -278,7 +284,8 @@ export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const forks = ops.some((op) => op.method === "fork" && op.args?.some((a) => a.name === "message"));
   const bears = ops.some((op) => op.method === "create" && op.args?.some((a) => a.name === "parent"));
   const reverts = ops.some((op) => op.method === "revert" || op.method === "unrevert" || (op.method === "share" && hasRight(op, "revert")));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : [])];
+  const compacts = ops.some((op) => op.method === "compact" || (op.method === "share" && hasRight(op, "compact")));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */

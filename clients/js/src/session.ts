@@ -73,11 +73,21 @@ export interface State {
   claims: Map<string, Claim>;
   /** What a revert has hidden, if fold has seen the revert; it is in none of the above. */
   hidden?: Hidden | undefined;
+  /** Of the compacted view (snapshot with compacted): what it is a view of. */
+  view?: View | undefined;
   /**
-   * Set by fold: what a revert hid is shown again, or moved, and the state does not have it, since it was read in between or its ref does
-   * not show all of the session. Read the state again.
+   * Set by fold: what a revert hid is shown again, or moved, or what the compacted view left out is shown again, and the state does not have
+   * it, since it was read in between or its ref does not show all of the session. Read the state again.
    */
   stale?: boolean | undefined;
+}
+
+/** A compacted view. */
+export interface View {
+  /** Up to where the session is compacted; undefined if it is not, while a revert hides that, and for a ref that does not show all of it. */
+  compacted: Pick<Compacted, "upto" | "ord" | "summary" | "place"> | undefined;
+  /** The ids of the messages that are left out: fold leaves out what comes of them. */
+  leftOut: Set<string>;
 }
 
 /** What a revert has hidden of a state. */
@@ -124,6 +134,24 @@ export interface SessionInfo {
   readonly parent: Parent | undefined;
   /** What it is reverted to; undefined if it is not. */
   readonly reverted: Reverted | undefined;
+  /** Up to where it is compacted; undefined if it is not, while a revert hides that, and for a ref that does not show all of the session. */
+  readonly compacted: Compacted | undefined;
+}
+
+/** Up to where a session is compacted: the compacted view has the summary in place of this message and those before it. */
+export interface Compacted {
+  /** message/ID. */
+  readonly upto: string;
+  readonly summary: string;
+  /** The places of upto and the summary in the session's order, as of entries. */
+  readonly ord: Entry["ord"];
+  readonly place: Entry["ord"];
+  /** Of the event. */
+  readonly cursor: number;
+  /** Who did it. */
+  readonly actor: string;
+  /** When, Unix ms. */
+  readonly at: number;
 }
 
 /** The session under which a child was created. */
@@ -296,6 +324,12 @@ export async function* readRefs(client: Client, held: Held, { under = "", ...wai
 const readReverted = (r: Struct | null | undefined): Reverted | undefined =>
   r ? { to: str(r["to"]), cursor: num(r["cursor"]), actor: str(r["actor"]), at: num(r["at"]) } : undefined;
 
+const readCompacted = (c: Struct | null | undefined): Compacted | undefined =>
+  c ? {
+    upto: str(c["upto"]), summary: str(c["summary"]), ord: [num(c["ord"]), num(c["ordIndex"])], place: [num(c["place"]), num(c["placeIndex"])],
+    cursor: num(c["cursor"]), actor: str(c["actor"]), at: num(c["at"]),
+  } : undefined;
+
 const readOrigin = (o: Struct | null | undefined): Origin | undefined =>
   o ? { session: str(o["session"]), cursor: num(o["cursor"]), message: str(o["message"]) } : undefined;
 
@@ -324,6 +358,7 @@ function readSessionInfo(s: Struct): SessionInfo {
     title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
     order: str(s["order"]), origin: readOrigin(s["origin"] as Struct | null | undefined), parent: readParent(s["parent"] as Struct | null | undefined),
     reverted: readReverted(s["reverted"] as Struct | null | undefined),
+    compacted: readCompacted(s["compacted"] as Struct | null | undefined),
   };
 }
 
@@ -361,10 +396,26 @@ export function readClaim(entry: Struct): Claim | undefined {
   return { cursor: num(c["cursor"]), until: num(c["until"]), outbox: str(c["outbox"]), worker: str(c["worker"]), ref: str(c["ref"]), actor: str(c["actor"]) };
 }
 
+/** Which state is read, and what of it. */
+export interface SnapshotOptions extends Waiting {
+  /** A cursor; by default it is the present state. */
+  at?: number;
+  /** The hash of the event there (SessionEvent.hash, State.hash): server_behind if the log has another one. */
+  hash?: Uint8Array;
+  /** The only keys that are wanted, as in SubscribeOptions. */
+  keys?: readonly string[];
+  /**
+   * The compacted view: of a session that is compacted (Batch.compact), the summary and the messages after the mark, with their parts and
+   * turns, and all other keys. It is the whole state if the session is not compacted, and for a ref that does not show all of it.
+   */
+  compacted?: boolean;
+}
+
 /** Requests the state in pieces, so that it may exceed a message. */
-export async function readSnapshot(live: StubPromise, peer: Peer, at: number, hash?: Uint8Array, keys?: readonly string[]): Promise<State> {
+export async function readSnapshot(live: StubPromise, peer: Peer, { at = 0, hash, keys, compacted = false }: SnapshotOptions = {}): Promise<State> {
   const entries: Entry[] = [];
   const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [], claims: new Map() };
+  if (compacted) state.view = { compacted: undefined, leftOut: new Set() };
   const sink = (piece: Struct): void => {
     const s = (piece["state"] ?? {}) as Struct;
     if (s["hash"] instanceof Uint8Array) state.hash = s["hash"]; // the last piece's
@@ -374,11 +425,17 @@ export async function readSnapshot(live: StubPromise, peer: Peer, at: number, ha
       const claim = readClaim(e);
       if (claim) state.claims.set(str(e["key"]), claim);
     }
+    if (state.view) {
+      state.view.compacted = readCompacted(s["compacted"] as Struct | null | undefined);
+      for (const message of (s["leftOut"] ?? []) as string[]) state.view.leftOut.add(message);
+    }
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]), ref: str(t["ref"]) });
     }
   };
-  const answer = (await live["snapshot"]!({ at, sink, ...(await readParams(peer, hash, keys)) })) as Struct | number;
+  const answer = (await live["snapshot"]!({
+    at, sink, ...(await readParams(peer, hash, keys)), ...(compacted && (await peer.has("compact")) && { compacted }),
+  })) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
   dispose(answer);
   for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
@@ -409,6 +466,8 @@ export interface SubscribeOptions {
    * the state of these.
    */
   keys?: readonly string[];
+  /** startOver is called with the compacted view (SnapshotOptions); events are sent as they are. */
+  compacted?: boolean;
   /** How much the server sends ahead of the handler; by default the server's setting. */
   windowBytes?: number;
   /** Called each time the link is lost or cannot be established. */
@@ -474,8 +533,8 @@ class Subscription {
 
   /** Continues from the present state. */
   async startOver(handle: (state: State) => void | Promise<void>): Promise<void> {
-    const { signal, keys } = this.#options;
-    const state = await this.#client.call(this.#held, (live, peer) => readSnapshot(live, peer, 0, undefined, keys), signal && { signal });
+    const { signal, keys, compacted = false } = this.#options;
+    const state = await this.#client.call(this.#held, (live, peer) => readSnapshot(live, peer, { ...(keys && { keys }), compacted }), signal && { signal });
     try {
       await handle(state);
     } catch (err) {

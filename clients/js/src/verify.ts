@@ -149,7 +149,7 @@ export class LogVerifier {
     const { cursor, method, payload } = e, sum = payload === "" ? zeroHash : sumOf(payload);
     if (payload === "") this.#altered.set(cursor, { gone: true, sum, explained: false });
     else if (sameHash(sum, e.sum)) this.#lastIntact = cursor;
-    else if (this.#redacted && ["finalize", "purge", "revert", "unrevert", "settle"].includes(method) && (parsed(payload)?.["hidden"] as number) > 0) this.redactedEvents++;
+    else if (this.#redacted && ["finalize", "purge", "revert", "unrevert", "settle", "compact"].includes(method) && (parsed(payload)?.["hidden"] as number) > 0) this.redactedEvents++;
     else {
       this.#altered.set(cursor, { gone: false, sum, explained: false });
       return;
@@ -253,7 +253,7 @@ class Pass {
     } else if (v.from > 1) {
       v.unverified.push(`the ref shows the log from cursor ${v.from}: what was before it, how the first event goes on from that, and the state`);
     } else {
-      this.#state = await this.#client.call(this.#held, (live, peer) => readSnapshot(live, peer, 0), this.#options);
+      this.#state = await this.#client.call(this.#held, (live, peer) => readSnapshot(live, peer), this.#options);
       this.#folded = { cursor: 0, hash: zeroHash, entries: new Map(), turns: [], claims: new Map() };
       v.stateCursor = this.#state.cursor;
     }

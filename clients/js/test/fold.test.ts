@@ -258,6 +258,75 @@ test("what a revert hides is hidden from who follows, and shown again", { timeou
   }
 });
 
+const emptyView = (): State => ({ ...empty(), view: { compacted: undefined, leftOut: new Set() } });
+
+/** A compacted view as values that compare. */
+const shownView = (s: State) => ({
+  ...shown(s), leftOut: [...s.view!.leftOut].sort(),
+  mark: s.view!.compacted && [s.view!.compacted.upto, s.view!.compacted.ord, s.view!.compacted.summary, s.view!.compacted.place],
+});
+
+for (const order of ["", "time"] as const) {
+  test(`a compacted view is followed, ordered by ${order || "the log"}`, { timeout: 60_000 }, async (t) => {
+    const random = seeded(t), upTo = (n: number): number => Math.floor(random() * n);
+    const server = await TestServer.start(t), c = await client(t), space = await c.space(server.ref), { session, batch } = space.create(order === "" ? {} : { order });
+    (await (await batch.commit()).wait()).check();
+    const live = emptyView();
+    let inBetween: State[] = [], stale = 0;
+    const step = async (add: (b: ReturnType<Session["batch"]>) => void): Promise<State> => {
+      const b = session.batch();
+      add(b);
+      await (await b.commit()).wait();
+      const now = await session.snapshot({ compacted: true });
+      for (const s of [live, ...inBetween]) {
+        if (s.cursor < now.cursor) await followed(session, now.cursor, s, order);
+        if (s.stale) stale++;
+        else assert.deepEqual(shownView(s), shownView(now));
+      }
+      if (live.stale) Object.assign(live, await session.snapshot({ compacted: true }), { stale: undefined, hidden: undefined });
+      inBetween = [...inBetween.filter((s) => !s.stale), now].slice(-4);
+      const listed: string[] = [];
+      for await (const e of session.list({ compacted: true, order: "put" })) listed.push(e.key);
+      assert.deepEqual(listed, [...now.entries.keys()]);
+      return now;
+    };
+    await step((b) => {
+      for (const [i, m] of ["a", "b", "s", "c"].entries()) {
+        b.put(`message/${m}`, { time: { created: 1000 + i } });
+        b.put(`part/${m}/1`, { text: m });
+      }
+      b.put("todo/1", 7);
+    });
+    const now = await step((b) => b.compact("message/b", "message/s"));
+    assert.equal(live.stale, undefined);
+    assert.deepEqual([...now.entries.keys()].sort(), ["message/c", "message/s", "part/c/1", "part/s/1", "todo/1"]);
+    const { compacted } = (await session.describe()).session!;
+    assert.deepEqual([compacted!.upto, compacted!.summary, compacted!.actor, compacted!.cursor], ["message/b", "message/s", "owner", now.cursor]);
+    await step((b) => { b.put("part/a/2", { late: true }); b.put("message/a", { time: { created: 1000 }, n: 2 }); b.put("message/d", { time: { created: 2000 } }); b.put("message/0", { time: { created: 1 } }); });
+    await step((b) => { b.revert("message/d"); b.unrevert(); });
+    assert.equal(live.stale, undefined);
+    const { session: fork, batch: forking } = space.fork(session);
+    (await (await forking.commit()).wait()).check();
+    const copy = await fork.snapshot({ compacted: true });
+    assert.deepEqual(shownView(await followed(fork, copy.cursor, emptyView())), shownView(copy));
+    assert.deepEqual([...copy.view!.leftOut].sort(), order === "" ? ["a", "b"] : ["0", "a", "b"]);
+    await step((b) => b.revert("message/b"));
+    await step((b) => b.unrevert());
+    for (let i = 0; i < 40; i++) {
+      await step((b) => {
+        for (let n = 0; n <= upTo(3); n++) {
+          const [m, o] = ["abscd0"[upTo(6)]!, "abscd0"[upTo(6)]!], value = { time: { created: 1000 + upTo(6) }, i };
+          [
+            () => b.put(`message/${m}`, value), () => b.put(`part/${m}/${upTo(2)}`, value), () => b.remove(`message/${m}`), () => b.purge(`message/${m}`), () => b.compact(`message/${m}`, `message/${o}`),
+            () => b.compact(`message/${m}`, `message/${m}`), () => b.revert(`message/${m}`), () => b.unrevert(), () => b.begin(m, value), () => b.finalize(m, "completed"), () => b.remove(`part/${m}/1`),
+          ][upTo(11)]!();
+        }
+      });
+    }
+    assert.ok(stale > 0);
+  });
+}
+
 test("two clients that change one value see what both did", { timeout: 60_000 }, async (t) => {
   const server = await TestServer.start(t), a = await client(t), { session, batch } = (await a.space(server.ref)).create();
   batch.put("todo/1", { n: 0 });

@@ -36,9 +36,9 @@ type SnapshotsConfig struct {
 type SnapshotStore interface {
 	// ReadAccess returns a session's row and the grants of the refs that exist.
 	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
-	// ReadState calls piece with the folded state of the ranges of keys that keys returns, in pieces
+	// ReadState calls piece with the portion of the folded state that portion returns, in pieces
 	// (both run inside the snapshot, so they must not wait without bound).
-	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, keys func(*session.Access) []session.KeyRange,
+	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, portion func(*session.Access) session.Portion,
 		piece func(*session.Unscoped[*session.StateChunk]) error) error
 	// ReadLog returns events after a cursor.
 	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error)
@@ -64,6 +64,8 @@ type SnapshotRequest struct {
 	Sink    StateSink
 	Window  int                // bytes in flight
 	Keys    *session.Selection // sent instead of all that the ref shows
+
+	Compacted bool // the compacted view is sent, if the session is compacted
 
 	// Check returns the grant under which the state is shown, or why it may not be. It is called
 	// in the snapshot, and again while a long one is sent.
@@ -132,7 +134,7 @@ func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
 	h.window.onAck = func() { h.slots.acked(place) }
 	ctx, cancel := context.WithTimeoutCause(ctx, maxSnapshotStalls*h.cfg.StallTimeout, errStalled)
 	defer cancel()
-	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), h.ranges, func(p *session.Unscoped[*session.StateChunk]) error {
+	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), h.portion, func(p *session.Unscoped[*session.StateChunk]) error {
 		if h.access.Row == nil {
 			if err := h.admit(p.Access(), at); err != nil {
 				return err
@@ -168,13 +170,21 @@ func (h *snapshotSender) pieceBytes() int {
 	return max(min(h.window.window/4, partialAckBytes), MinWindow)
 }
 
-// ranges returns the keys to read; none if the ref is refused, which admit says.
-func (h *snapshotSender) ranges(access *session.Access) []session.KeyRange {
+// portion returns what to read; nothing if the ref is refused, which admit says.
+func (h *snapshotSender) portion(access *session.Access) session.Portion {
 	grant, refused := h.req.Check(access)
 	if refused != nil {
-		return nil
+		return session.Portion{}
 	}
-	return h.req.Keys.Ranges(grant)
+	return session.Portion{Ranges: h.req.Keys.Ranges(grant), Compacted: h.compacted(access, grant)}
+}
+
+// compacted returns what the view that is sent is compacted to.
+func (h *snapshotSender) compacted(access *session.Access, grant *capability.Grant) session.Compaction {
+	if !h.req.Compacted || access.Row == nil {
+		return session.Compaction{}
+	}
+	return access.Row.CompactedTo(grant)
 }
 
 // admit checks the ref in the snapshot of the first piece.
@@ -250,6 +260,9 @@ func (h *snapshotSender) sendChunk(ctx context.Context, c *session.Unscoped[*ses
 	for _, t := range shown.Turns {
 		bytes += t.Bytes()
 	}
+	for _, message := range shown.LeftOut {
+		bytes += len(message) + 16
+	}
 	return h.window.send(ctx, bytes, func(done func(error)) { h.req.Sink.State(shown, shown.Last, done) })
 }
 
@@ -283,5 +296,5 @@ func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
 	if !h.matchesHash(&h.access, pos.Hash) {
 		return LogDiverged(at)
 	}
-	return fold.Chunks(&h.access, h.pieceBytes(), func(c *session.Unscoped[*session.StateChunk]) error { return h.sendChunk(ctx, c) })
+	return fold.Chunks(&h.access, h.compacted(&h.access, h.grant), h.pieceBytes(), func(c *session.Unscoped[*session.StateChunk]) error { return h.sendChunk(ctx, c) })
 }

@@ -122,7 +122,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	m := r.createWeb(w)
 	list := fields(t, "list", w.give(sp, "list"), "sessions more next")
 	same(t, "more", list["more"], false)
-	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head order origin parent reverted")
+	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head order origin parent reverted compacted")
 	if one["id"].(string) > m.id || number(one["cursor"]) == 0 {
 		t.Errorf("listed: %v", one)
 	}
@@ -175,7 +175,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	stat := fields(t, "stat", w.give(sess, "stat"), "cursor events first last kinds")
 	same(t, "what is counted", []any{stat["cursor"], stat["events"], stat["kinds"].([]any)[0].(object)["keys"]}, []any{3.0, 3.0, 2.0})
 	fields(t, "its grant", info["grant"], grantFields)
-	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order origin parent reverted")
+	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order origin parent reverted compacted")
 	same(t, "the cursor", at["cursor"], 3.0)
 	if head := at["head"].([]byte); len(head) != 32 {
 		t.Errorf("the head has %d bytes", len(head))
@@ -186,8 +186,9 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	same(t, "the event", []any{e["cursor"], e["method"], e["payload"], e["purged"]}, []any{2.0, "begin", `{"role":"assistant"}`, false})
 	same(t, "all events", len(w.give(sess, "events").(object)["events"].([]any)), 3)
 
-	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor hash entries turns")
+	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor hash entries turns compacted leftOut")
 	same(t, "its cursor", state["cursor"], 3.0)
+	same(t, "what is left out", []any{state["compacted"], len(state["leftOut"].([]any))}, []any{nil, 0})
 	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload ord ordIndex claim")
 	same(t, "the entry", []any{entry["key"], entry["payload"]}, []any{"message/msg_2", `{"n":2}`})
 	turn := fields(t, "a turn", state["turns"].([]any)[0], "message status begun ended outbox ref")

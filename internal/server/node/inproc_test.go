@@ -88,7 +88,7 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
 		var keys []string
-		at, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(p *session.StateChunk) error {
+		at, err := live.Snapshot(t.Context(), fanout.Position{}, nil, false, func(p *session.StateChunk) error {
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 			}
@@ -98,7 +98,7 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%v at %v, %v", keys, at, err)
 		}
 		stop := errors.New("enough")
-		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(*session.StateChunk) error { return stop }); err != stop {
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, false, func(*session.StateChunk) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
 		if log, err := live.Events(t.Context(), fanout.Position{Cursor: 1}, nil, 10); err != nil || len(log.Events) != 2 {

@@ -78,15 +78,15 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 				}
 			}
 			for _, e := range log.Events {
-				of, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, nil, func(*session.StateChunk) error { return nil })
+				of, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, nil, false, func(*session.StateChunk) error { return nil })
 				if err != nil || of != (fanout.Position{Cursor: e.Cursor, Hash: e.Hash}) {
 					t.Errorf("%s: the state of %d is of %+v: %v", label, e.Cursor, of, err)
 				}
-				if _, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}, nil, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
+				if _, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}, nil, false, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
 					t.Errorf("%s: the state of another event %d: %v", label, e.Cursor, err)
 				}
 			}
-			if of, err := h.Snapshot(ctx, fanout.Position{}, nil, func(*session.StateChunk) error { return nil }); err != nil || of != (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}) {
+			if of, err := h.Snapshot(ctx, fanout.Position{}, nil, false, func(*session.StateChunk) error { return nil }); err != nil || of != (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}) {
 				t.Errorf("%s: the present state is of %+v: %v", label, of, err)
 			}
 			beyond := fanout.Position{Cursor: 99}

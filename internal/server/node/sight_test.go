@@ -45,8 +45,8 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 	"Snapshot": func(ctx context.Context, live *objects.Capability, end uint64) (any, error) {
 		var pieces []*session.StateChunk
 		take := func(p *session.StateChunk) error { pieces = append(pieces, p); return nil }
-		_, err := live.Snapshot(ctx, fanout.Position{}, nil, take)
-		_, earlier := live.Snapshot(ctx, fanout.Position{Cursor: end - 1}, nil, take)
+		_, err := live.Snapshot(ctx, fanout.Position{}, nil, false, take)
+		_, earlier := live.Snapshot(ctx, fanout.Position{Cursor: end - 1}, nil, false, take)
 		return pieces, errors.Join(err, earlier)
 	},
 	"Events": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
@@ -316,7 +316,7 @@ func checkStat(t *testing.T, r *rig, st Store, id string, refs map[string]capabi
 			}
 		}
 		kinds := map[string]session.KindStat{}
-		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(piece *session.StateChunk) error {
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, false, func(piece *session.StateChunk) error {
 			for _, e := range piece.Entries {
 				kind, _, _ := strings.Cut(e.Key, "/")
 				k := kinds[kind]

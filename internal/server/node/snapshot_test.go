@@ -142,7 +142,7 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 // defective is a store that panics when the state is read.
 type defective struct{ Store }
 
-func (defective) ReadState(context.Context, string, []string, int, func(*session.Access) []session.KeyRange, func(*session.Unscoped[*session.StateChunk]) error) error {
+func (defective) ReadState(context.Context, string, []string, int, func(*session.Access) session.Portion, func(*session.Unscoped[*session.StateChunk]) error) error {
 	panic("a defect")
 }
 
@@ -152,12 +152,12 @@ type rangeStore struct {
 	read chan []session.KeyRange
 }
 
-func (s rangeStore) ReadState(ctx context.Context, id string, refs []string, bytes int, keys func(*session.Access) []session.KeyRange,
+func (s rangeStore) ReadState(ctx context.Context, id string, refs []string, bytes int, portion func(*session.Access) session.Portion,
 	piece func(*session.Unscoped[*session.StateChunk]) error) error {
-	return s.Store.ReadState(ctx, id, refs, bytes, func(a *session.Access) []session.KeyRange {
-		ranges := keys(a)
-		s.read <- ranges
-		return ranges
+	return s.Store.ReadState(ctx, id, refs, bytes, func(a *session.Access) session.Portion {
+		want := portion(a)
+		s.read <- want.Ranges
+		return want
 	}, piece)
 }
 
@@ -188,7 +188,7 @@ func TestASnapshotReadsItsKeysAlone(t *testing.T) {
 		if refused != nil {
 			t.Fatal(refused)
 		}
-		if _, err := live.Snapshot(within(t), fanout.Position{}, keys, func(*session.StateChunk) error { return nil }); err != nil {
+		if _, err := live.Snapshot(within(t), fanout.Position{}, keys, false, func(*session.StateChunk) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -220,7 +220,7 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = live.Snapshot(within(t), fanout.Position{}, nil, func(*session.StateChunk) error { return nil })
+	_, err = live.Snapshot(within(t), fanout.Position{}, nil, false, func(*session.StateChunk) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

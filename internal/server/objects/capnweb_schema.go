@@ -190,7 +190,7 @@ func gatherSnapshot(args []any) (changed []any, done func(any, error) (any, erro
 	if args[sink] != nil {
 		return args, nil, nil
 	}
-	g := &snapshotGatherer{entries: []any{}, turns: []any{}}
+	g := &snapshotGatherer{entries: []any{}, turns: []any{}, leftOut: []any{}}
 	args = slices.Clone(args)
 	args[sink] = bridge.Func(g.addPiece)
 	return args, g.finish, nil
@@ -203,6 +203,8 @@ const maxGatherBytes = 8 << 20
 // snapshotGatherer collects the pieces of a state, which arrive one by one.
 type snapshotGatherer struct {
 	entries, turns []any
+	leftOut        []any
+	compacted      any // of each piece
 	hash           any // the last piece's
 	bytes          int
 	tooLarge       bool
@@ -212,6 +214,10 @@ func (g *snapshotGatherer) addPiece(call any) (any, error) {
 	piece, _ := call.(map[string]any)["state"].(map[string]any)
 	entries, _ := piece["entries"].([]any)
 	turns, _ := piece["turns"].([]any)
+	left, _ := piece["leftOut"].([]any)
+	for _, id := range left {
+		g.bytes += len(id.(string))
+	}
 	for _, e := range entries {
 		entry := e.(map[string]any)
 		g.bytes += len(entry["key"].(string)) + len(entry["payload"].(string)) + 64
@@ -222,6 +228,7 @@ func (g *snapshotGatherer) addPiece(call any) (any, error) {
 		return nil, fault.TooLarge
 	}
 	g.entries, g.turns, g.hash = append(g.entries, entries...), append(g.turns, turns...), piece["hash"]
+	g.leftOut, g.compacted = append(g.leftOut, left...), piece["compacted"]
 	return nil, nil
 }
 
@@ -232,5 +239,5 @@ func (g *snapshotGatherer) finish(cursor any, err error) (any, error) {
 	case err != nil:
 		return nil, err
 	}
-	return map[string]any{"cursor": cursor, "hash": g.hash, "entries": g.entries, "turns": g.turns}, nil
+	return map[string]any{"cursor": cursor, "hash": g.hash, "entries": g.entries, "turns": g.turns, "compacted": g.compacted, "leftOut": g.leftOut}, nil
 }

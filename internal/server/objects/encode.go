@@ -201,6 +201,31 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 		w.text(reverted.SetTo, r.To)
 		w.text(reverted.SetActor, r.Actor)
 	}
+	if w.err == nil {
+		w.err = encodeCompacted(to.NewCompacted, new(row.Compacted()))
+	}
+	return w.err
+}
+
+// encodeCompacted encodes up to where a session is compacted, if it is.
+func encodeCompacted(make func() (wire.Compacted, error), c *session.Compaction) error {
+	if !c.InForce() {
+		return nil
+	}
+	to, err := make()
+	if err != nil {
+		return err
+	}
+	var w fieldWriter
+	to.SetCursor(c.Cursor)
+	to.SetAt(c.At)
+	to.SetOrd(c.Ord.At)
+	to.SetOrdIndex(c.Ord.Index)
+	to.SetPlace(c.Place.At)
+	to.SetPlaceIndex(c.Place.Index)
+	w.text(to.SetUpto, c.Upto)
+	w.text(to.SetSummary, c.Summary)
+	w.text(to.SetActor, c.Actor)
 	return w.err
 }
 

@@ -102,9 +102,9 @@ func (o *sess) follow(ctx context.Context, at *fanout.Position, keys *session.Se
 	}
 }
 
-// Snapshot calls take with the folded state of keys as of a position (cursor 0: now), piece by piece,
-// and returns the position of all pieces. A reader that stalls gets SlowConsumer.
-func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *session.Selection, take func(*session.StateChunk) error) (of fanout.Position, err error) {
+// Snapshot calls take with the folded state of keys as of a position (cursor 0: now), or the compacted view of it,
+// piece by piece, and returns the position of all pieces. A reader that stalls gets SlowConsumer.
+func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *session.Selection, compacted bool, take func(*session.StateChunk) error) (of fanout.Position, err error) {
 	o, refused := h.session()
 	if refused != nil {
 		return of, refused
@@ -116,7 +116,7 @@ func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *ses
 	go func() {
 		defer close(sent)
 		if why := admission.CatchPanic(o.service.cfg.Log, "send the state", func() {
-			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(o.auth.inProcess(), box, o.service.cfg.WindowBytes, keys), at)
+			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(o.auth.inProcess(), box, o.service.cfg.WindowBytes, keys, compacted), at)
 		}); why != nil {
 			refused = why
 		}

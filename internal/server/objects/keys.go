@@ -100,7 +100,7 @@ func (o *sess) list(ctx context.Context, c *rpc.Call) {
 	var r fieldReader
 	prefix, after, order := r.text(p.Prefix()), r.text(p.After()), r.text(p.Order())
 	refused := r.fault("the call")
-	q := session.KeyQuery{Prefix: prefix, After: after, Limit: int(p.Limit()), Values: p.Values()}
+	q := session.KeyQuery{Prefix: prefix, After: after, Limit: int(p.Limit()), Values: p.Values(), Compacted: p.Compacted()}
 	if refused == nil {
 		q.Order, refused = session.ParseKeyOrder(order)
 	}

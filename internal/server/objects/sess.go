@@ -102,7 +102,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	case refused == nil:
 		title = shown.Title()
 	case refused.Code == fault.MissingRight:
-		row.External, row.Origin, row.Parent, row.Revert = "", session.Origin{}, session.Parent{}, session.Revert{} // the cursor stays: the ack of any op would show it
+		row.External, row.Origin, row.Parent, row.Revert, row.Compaction = "", session.Origin{}, session.Parent{}, session.Revert{}, session.Compaction{} // the cursor stays: the ack of any op would show it
 	default:
 		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns why it is dead
 	}

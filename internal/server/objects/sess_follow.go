@@ -56,7 +56,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	var first func(context.Context)
 	if options.Snapshot() {
 		first = func(ctx context.Context) {
-			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(as, sink, window, keys))
+			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(as, sink, window, keys, options.Compacted()))
 		}
 	}
 	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, object.sub, first); refused != nil {
@@ -97,8 +97,8 @@ func (o *sess) clampWindow(window int) int {
 }
 
 // snapshotTo returns the request of a reader for a snapshot.
-func (o *sess) snapshotTo(as reader, sink fanout.StateSink, window int, keys *session.Selection) fanout.SnapshotRequest {
-	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys,
+func (o *sess) snapshotTo(as reader, sink fanout.StateSink, window int, keys *session.Selection, compacted bool) fanout.SnapshotRequest {
+	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys, Compacted: compacted,
 		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
 			return o.checkAs(as, at, capability.Read, "snapshot")
 		},
@@ -125,7 +125,7 @@ func (o *sess) snapshot(c *rpc.Call) {
 	}
 	c.Go(func(ctx context.Context) {
 		defer sink.Ended(nil)
-		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(as, sink, o.clampWindow(0), keys), at)
+		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(as, sink, o.clampWindow(0), keys, p.Compacted()), at)
 		if refused != nil {
 			fail(c, refused)
 			return
@@ -253,7 +253,14 @@ func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error))
 				return err
 			}
 		}
-		return nil
+		if err := encodeCompacted(to.NewCompacted, &piece.Compacted); err != nil || len(piece.LeftOut) == 0 {
+			return err
+		}
+		left, err := to.NewLeftOut(int32(len(piece.LeftOut)))
+		for i := 0; err == nil && i < len(piece.LeftOut); i++ {
+			err = left.Set(i, piece.LeftOut[i])
+		}
+		return err
 	})
 	notifyDone(call, done)
 }

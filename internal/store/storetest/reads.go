@@ -201,11 +201,11 @@ func testReadState(t *testing.T, fresh Fresh) {
 		for _, bytes := range []int{1 << 20, 0} {
 			var keys, turns []string
 			last := 0
-			f.must("read ranges", f.Store.ReadState(f.ctx, id, []string{g.ID}, bytes, func(a *session.Access) []session.KeyRange {
+			f.must("read ranges", f.Store.ReadState(f.ctx, id, []string{g.ID}, bytes, func(a *session.Access) session.Portion {
 				if a.Row == nil || a.Row.Cursor != 8 || a.Grants[g.ID] == nil {
 					t.Errorf("%s: they are asked for with %+v", name, a)
 				}
-				return c.ranges
+				return session.Portion{Ranges: c.ranges}
 			}, func(u *session.Unscoped[*session.StateChunk]) error {
 				p := u.Shown(everything)
 				for _, e := range p.Entries {

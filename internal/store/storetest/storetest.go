@@ -117,6 +117,8 @@ var sharedTests = []test{
 	{"KeyRefusals", testKeyRefusals},
 	{"Edits", testEdits},
 	{"Reverts", testReverts},
+	{"Compactions", testCompactions},
+	{"CompactedLife", testCompactedLife},
 	{"Search", testSearch},
 	{"LargeSearch", testLargeSearch},
 	{"HeavySearch", testHeavySearch},
