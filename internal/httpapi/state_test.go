@@ -232,3 +232,39 @@ func TestSchemas(t *testing.T) {
 		}
 	})
 }
+
+// TestReverted: what a session is reverted to is in its description, for a ref that shows all of it, and what is
+// hidden in none of the answers.
+func TestReverted(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		do := func(ops ...ledger.Intent) {
+			r.must(200, "POST", "/sessions/"+m.id+"/batches", m.owner.Text(), m.box.json(m.box.batch(m.id, ops...)))
+		}
+		reverted := func(ref string) any {
+			return r.must(200, "GET", "/sessions/"+m.id, ref, nil)["session"].(obj)["reverted"]
+		}
+		do(op("put", "key", "message/a", "payload", obj{}), op("put", "key", "message/b", "payload", obj{}))
+		part := r.share(m, obj{"rights": []string{"read"}, "message": "a"})
+		do(op("revert", "to", "message/b"))
+		all, some := reverted(m.owner.Text()), reverted(part)
+		if of, is := all.(obj); !is || of["to"] != "message/b" || of["cursor"] != json.Number("5") || of["actor"] != "owner" || of["at"] == nil {
+			t.Errorf("it is reverted to %v", all)
+		}
+		if fmt.Sprint(some) != "map[cursor:5]" {
+			t.Errorf("to a ref of one message it is reverted to %v", some)
+		}
+		if snapshot := r.must(200, "GET", "/sessions/"+m.id+"/snapshot", m.owner.Text(), nil); len(snapshot["entries"].([]any)) != 1 {
+			t.Errorf("a snapshot has %v", snapshot)
+		}
+		do(op("unrevert"))
+		if now := reverted(m.owner.Text()); now != nil {
+			t.Errorf("shown again, it is reverted to %v", now)
+		}
+		if snapshot := r.must(200, "GET", "/sessions/"+m.id+"/snapshot", m.owner.Text(), nil); len(snapshot["entries"].([]any)) != 2 {
+			t.Errorf("a snapshot has %v", snapshot)
+		}
+	})
+}

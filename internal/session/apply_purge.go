@@ -20,7 +20,7 @@ type purgePayload struct {
 	Events []purgedNote `json:"events,omitempty"`
 	Salt   string       `json:"salt,omitempty"`   // applier.salt, if there are events
 	Left   *purgedLeft  `json:"left,omitempty"`   // of a message, in a session that was ever reverted
-	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show, and Left (scope.go); never in the log
+	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
 }
 
 // purgedNote is one event that a purge touched: Sum, in hex, is the hash of its remaining payload;
@@ -31,10 +31,12 @@ type purgedNote struct {
 }
 
 // purgedLeft is what the state has of a message when its value is purged. The value was the only thing in the
-// log that said where it was, and so whether a settled revert had hidden its parts and its turn.
+// log that said where it was, and so whether a settled revert had hidden its parts and its turn. What a revert
+// in force hides of them is shown from here on: who has a state without it reads it again.
 type purgedLeft struct {
-	Turn  bool         `json:"turn,omitempty"`
-	Parts []placedPart `json:"parts,omitempty"`
+	Turn   bool         `json:"turn,omitempty"`
+	Parts  []placedPart `json:"parts,omitempty"`
+	Hidden int          `json:"hidden,omitempty"` // 1 for a reader whose ref does not show all of the session: it is told to read the state again; never in the log
 }
 
 // placedPart is a part's id, and its Ord.
@@ -56,19 +58,9 @@ func HoldsPayload(e *Event, key string) bool {
 	case MethodPut, MethodPatch, MethodAdd, MethodBegin, MethodAppendText:
 		return e.Key == key
 	case MethodFinalize:
-		return e.Key == FinalizeKey(key)
+		return e.Key == HeadOf(key)
 	}
 	return e.Method == MethodFork
-}
-
-// FinalizeKey returns the key of the finalize events that may embed a value of key: that of its
-// message; "" if none may.
-func FinalizeKey(key string) string {
-	k, err := ParseKey(key)
-	if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
-		return ""
-	}
-	return MessageKey(k.Message)
 }
 
 func (o *opPurge) apply(a *applier) (result, *fault.Error) {

@@ -252,7 +252,7 @@ func (f *Fold) purge(e *Event) error {
 		return nil
 	}
 	var p purgePayload
-	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Left == nil {
+	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Left == nil || p.Left.Hidden > 0 {
 		return err
 	}
 	if !p.Left.Turn {

@@ -3,10 +3,13 @@ package session_test
 // revert, unrevert and what settles a revert: each rule of docs/design.md is a row.
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -86,6 +89,12 @@ func TestReverts(t *testing.T) {
 			"none none none turn_not_there", "message/a message/d part/a/1 part/a/2 part/b/2 todo/1"},
 		{"a part of a message that left is no part of it for the next revert", []anOp{op("revert", "to", "message/c"), op("put", "key", "message/d", "payload", raw(`{}`)), op("put", "key", "part/c/9", "payload", raw(`{}`)), op("revert", "to", "message/a"),
 			op("put", "key", "message/c", "payload", raw(`{}`))}, "none none none none none", "message/c part/c/9 todo/1"},
+		{"to a part, its message is not removed meanwhile", []anOp{op("revert", "to", "part/b/2"), op("remove", "key", "message/b"), op("remove", "key", "message/a"), op("unrevert"), op("remove", "key", "message/b")},
+			"none reverted none none none", "message/c part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=aborted"},
+		{"to a part, its message is purged, and so its parts are not hidden", []anOp{op("revert", "to", "part/b/2"), op("purge", "key", "message/b")},
+			"none none", "message/a part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=aborted"},
+		{"a purge of a hidden message", []anOp{op("revert", "to", "message/b"), op("purge", "key", "message/b")},
+			"none none", "message/a part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=aborted"},
 		{"settled to a part, its message removed", []anOp{op("revert", "to", "part/b/2"), op("put", "key", "message/d", "payload", raw(`{}`)), op("remove", "key", "message/b")},
 			"none none none", "message/a message/d part/a/1 part/a/2 part/b/1 todo/1 b=aborted"},
 		{"a purge of what is hidden", []anOp{op("revert", "to", "message/b"), op("purge", "key", "part/b/1"), op("unrevert")},
@@ -128,6 +137,62 @@ func TestReverts(t *testing.T) {
 	}
 }
 
+// A message that is purged while it is hidden, or was settled, takes with it what the log says of its place: the
+// event says what stays, which a fold from any point goes by.
+func TestPurgedBeforeItIsSettled(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("revert", "to", "message/b"))
+	o.apply(op("purge", "key", "message/b"))
+	o.apply(op("put", "key", "message/d", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "message/b", "payload", raw(`{"anew":true}`)))
+	const want = "message/a message/b message/d part/a/1 part/a/2 part/b/1 part/b/2 todo/1 b=aborted"
+	for range 2 {
+		o.w.check(o.session)
+		if got := o.shown(); got != want {
+			t.Errorf("there is %s\nwant %s", got, want)
+		}
+		o.w.store.RemoveReverted(o.session)
+	}
+	// A ref of the message's parts alone is shown that they are shown again, and that is all.
+	parts := o.w.store.Grant(o.share([]string{"read"}, "read_keys", []string{"part/b/"}))
+	page := &session.LogPage{Access: session.Access{Row: o.w.store.Session(o.session)}, Events: o.w.store.Events(o.session)}
+	var purges []string
+	for _, e := range session.NewUnscoped(page).Shown(parts).Events {
+		if e.Method == "purge" {
+			purges = append(purges, string(e.Payload))
+		}
+	}
+	mustEqual(t, "the purge, to a ref of parts", strings.Join(purges, " "), `{"key":"message/b","left":{"hidden":1},"hidden":2}`)
+	page.Events = page.Events[4:] // from the first one about the message on
+	late := o.w.store.Grant(o.share([]string{"read"}, "from", 5))
+	for _, e := range session.NewUnscoped(page).Shown(late).Events {
+		if e.Method == "purge" && (!strings.Contains(string(e.Payload), `"left":{"hidden":1}`) || strings.Contains(string(e.Payload), "salt") || !strings.Contains(string(e.Payload), `"events":[{"cursor":5`)) {
+			t.Errorf("the purge, to a ref from a cursor on: %s", e.Payload)
+		}
+	}
+}
+
+// As many reverts as may have rows in the database are settled, and then the next one waits.
+func TestMoreRevertsThanMayHaveRows(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	for i := range session.MaxLeft + 1 {
+		key := fmt.Sprintf("message/x%d", i)
+		o.apply(op("put", "key", key, "payload", raw(`{}`)))
+		o.apply(op("revert", "to", key))
+	}
+	next := o.batch(false, op("put", "key", "message/y", "payload", raw(`{}`)))
+	answers, _ := o.w.commit(next)
+	if answers[0].Err == nil || answers[0].Err.Code != fault.Overloaded {
+		t.Fatalf("the op after %d reverts: %+v", session.MaxLeft+1, answers[0])
+	}
+	o.seq--
+	o.w.store.RemoveReverted(o.session)
+	o.apply(op("put", "key", "message/y", "payload", raw(`{}`)))
+	o.w.check(o.session)
+}
+
 // The state says what it is reverted to, by whom, and when; one event does it.
 func TestRevertIsOneEvent(t *testing.T) {
 	t.Parallel()
@@ -142,8 +207,13 @@ func TestRevertIsOneEvent(t *testing.T) {
 	}
 	r := row.Revert
 	mustEqual(t, "what it is reverted to", r, session.Revert{To: "message/b", Ord: session.Ord{At: 5}, Cursor: row.Cursor, Actor: "owner/guest", At: o.w.store.Now})
-	if row.Needs&session.FeatureRevert == 0 || row.AuthGen == before.AuthGen {
-		t.Error("readers who would misread it are not refused")
+	if row.AuthGen == before.AuthGen {
+		t.Error("readers are not checked anew")
+	}
+	for _, g := range []*capability.Grant{{}, {Message: "a"}} {
+		if old, new := row.CheckReader(g, session.AllFeatures&^session.FeatureRevert), row.CheckReader(g, session.FeatureRevert|session.FeatureKeys); old == nil || old.Code != fault.Incompatible || new != nil {
+			t.Errorf("readers who would misread it: %v, and who would not: %v", old, new)
+		}
 	}
 }
 

@@ -7,7 +7,8 @@ package session
 // written from there on. An event may embed values that a ref does not show: the end of a turn has
 // older ones and those of other keys, a fork has those of all keys, a purge has hashes of them. It is
 // shown without them. A revert or a compaction is about all of a session: a ref of a part of it is shown that
-// there was one, and not where; after a revert its reader reads the state again.
+// there was one, and not where; after a revert, and a purge that may have shown what one hid, its reader reads
+// the state again.
 
 import (
 	"crypto/hmac"
@@ -37,15 +38,7 @@ func writesAll(g *capability.Grant) bool { return g.Message == "" && g.WriteKeys
 
 // coversMessage reports whether a key is a message's or one of its parts'; "" is any message and key.
 func coversMessage(message, key string) bool {
-	if message == "" {
-		return true
-	}
-	if id, ok := strings.CutPrefix(key, "message/"); ok {
-		return id == message
-	}
-	rest, ok := strings.CutPrefix(key, "part/")
-	id, _, _ := strings.Cut(rest, "/")
-	return ok && id == message
+	return message == "" || messageOf(key) == message
 }
 
 // showsEvent reports whether a ref shows an event, or a part of it: one about a key that it shows,
@@ -56,7 +49,7 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 		return true
 	case aboutAll(e.Method):
 		return showsMessages(g)
-	case e.Method == MethodFinalize && g.Message == "":
+	case (e.Method == MethodFinalize || e.Method == MethodPurge) && g.Message == "":
 		id, ok := strings.CutPrefix(e.Key, "message/")
 		return ok && capability.TouchesKeys(g.ReadKeys, partPrefix(id))
 	}
@@ -170,7 +163,7 @@ func EventRanges(g *capability.Grant) []EventRange {
 		if id, _, one := strings.Cut(rest, "/"); one {
 			ends = oneKey("message", MessageKey(id))
 		}
-		events = append(events, EventRange{ends.From, ends.Below, MethodFinalize})
+		events = append(events, EventRange{ends.From, ends.Below, MethodFinalize}, EventRange{ends.From, ends.Below, MethodPurge})
 	}
 	return events
 }
@@ -344,12 +337,11 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 		var p purgePayload
 		err := json.Unmarshal(e.Payload, &p)
 		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.ShowsAllKeys() })
-		if p.Left != nil && !showsAll(g) {
-			p.Left = nil
-			p.Hidden++
-		}
-		if err == nil && p.Hidden == 0 {
+		if err == nil && p.Hidden == 0 && (p.Left == nil || showsAll(g)) {
 			return e
+		}
+		if p.Left != nil {
+			p.Left = &purgedLeft{Hidden: 1}
 		}
 		p.Salt = ""
 		left = encode(p)

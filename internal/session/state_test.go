@@ -274,6 +274,9 @@ func TestOpsWaitForTheirFeature(t *testing.T) {
 		"share for patch": op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"put", "patch"}),
 		"share a right":   op("share", "ref", id, "hash", sha(id), "rights", []string{"read", "schema"}),
 		"share another":   op("share", "ref", id, "hash", sha(id), "rights", []string{"break"}),
+		"share reverts":   op("share", "ref", id, "hash", sha(id), "rights", []string{"revert"}),
+		"revert":          op("revert", "to", "message/before"),
+		"unrevert":        op("unrevert"),
 	} {
 		seq := o.seq
 		sub := o.batch(false, op("put", "key", "message/before", "payload", raw(`{}`)), x)
@@ -306,6 +309,7 @@ func TestOpsWaitForTheirFeature(t *testing.T) {
 	if answers, _ := w.commit(fork); answers[0].Err != nil || answers[0].Outcomes[0].Status != ledger.Applied {
 		t.Errorf("a fork up to a message, in use: %+v", answers[0])
 	}
+	inUse = session.AllFeatures
 	last := subs[len(subs)-1]
 	for i := range last.Batch.Ops {
 		last.Batch.Ops[i].Seq++ // behind what was sent meanwhile

@@ -201,6 +201,24 @@ func TestRemovalsEndTheStream(t *testing.T) {
 			}
 		}
 
+		do("put", "key", `"message/c"`, "payload", `{"id":"c"}`)
+		do("put", "key", `"message/d"`, "payload", `{"id":"d"}`)
+		for _, q := range []struct {
+			op   []string
+			c, d bool
+		}{{[]string{"revert", "to", `"message/c"`}, false, false}, {[]string{"revert", "to", `"message/d"`}, true, false}, {[]string{"unrevert"}, true, true},
+			{[]string{"revert", "to", `"message/c"`}, false, false}, {[]string{"put", "key", `"message/e"`, "payload", `{"id":"e"}`}, false, false}} {
+			_, end := r.watch(c)
+			do(q.op[0], q.op[1:]...)
+			if err := end(); websocket.CloseStatus(err) != websocket.StatusServiceRestart {
+				t.Errorf("%v: it ended with %v", q.op, err)
+			}
+			data := strings.Join(r.data(c), "")
+			if strings.Contains(data, `"id":"c"`) != q.c || strings.Contains(data, `"id":"d"`) != q.d {
+				t.Errorf("%v: the share has %s", q.op, data)
+			}
+		}
+
 		arrays, end := r.watch(c)
 		ops := []ledger.Intent{intent("put", "key", `"message/b"`, "payload", `{"id":"b"}`), intent("remove", "key", `"message/b"`)}
 		ops[1].BatchID = ops[0].BatchID

@@ -386,7 +386,7 @@ func (t *tx) readLogs(w *session.ReadSet, out *session.Rows) {
 func (t *tx) readPayloadEvents(w *session.ReadSet, out *session.Rows) {
 	var list [][]any
 	for _, id := range sortedKeys(w.PayloadEvents) {
-		list = append(list, []any{id, w.PayloadEvents[id], session.FinalizeKey(w.PayloadEvents[id])})
+		list = append(list, []any{id, w.PayloadEvents[id], session.HeadOf(w.PayloadEvents[id])})
 	}
 	t.queueBounded(w, readPayloadEvents, list, func(row Scanner) error {
 		var e session.Event

@@ -39,7 +39,6 @@ export function fold(state: State, event: SessionEvent, order = ""): void {
       state.entries.delete(key);
       state.claims.delete(key);
       endCompaction(state, key);
-      if (key.startsWith("message/")) hideAgain(state); // its parts are known by it
       break;
     case "purge": {
       state.entries.delete(key);
@@ -145,15 +144,17 @@ function setAll(state: State, entries: Entry[]): void {
   for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
 }
 
-function hideAgain(state: State): void {
-  const point = show(state);
-  if (point) hide(state, point);
-}
-
-/** Removes what a settled revert hid of a message that is purged since, and which the log no longer says to have been hidden. */
+/**
+ * Removes what a settled revert hid of a message that is purged since, and which the log no longer says to have been hidden. The
+ * state is stale if it lacks what is shown of the message from here on.
+ */
 function keepLeft(state: State, message: string, payload: string): void {
-  const { left } = JSON.parse(payload) as { left?: { turn?: boolean; parts?: { id: string; ord: Entry["ord"] }[] } };
+  const { left } = JSON.parse(payload) as { left?: { turn?: boolean; parts?: { id: string; ord: Entry["ord"] }[]; hidden?: 1 } };
   if (!left) return;
+  if (left.hidden) {
+    state.stale = true;
+    return;
+  }
   const turns = state.turns.filter((t) => t.message !== message);
   if (left.turn !== true) state.turns = turns;
   else if (turns.length === state.turns.length) state.stale = true; // it was hidden with its message, when the state was read

@@ -243,6 +243,12 @@ test("what a revert hides is hidden from who follows, and shown again", { timeou
     await step((b) => { b.put("message/a", { time: { created: 1000 }, n: 2 }); b.put("todo/2", 1); });
     await step((b) => b.revert("message/d"));
     assert.equal(inBetween.at(-3)!.stale, true); // it was read while more was hidden
+    const parts = await session.snapshot({ keys: ["part/d/"] });
+    now = await step((b) => b.purge("message/d"));
+    assert.ok(now.entries.has("part/d/1"), "what no message hides is shown");
+    assert.equal(inBetween.at(-2)!.stale, true); // it was read while that was hidden
+    await followed(session, now.cursor, parts, order, ["part/d/"]);
+    assert.equal(parts.stale, true); // also of who reads but the parts
     await step((b) => b.unrevert());
     await step((b) => b.revert("part/b/2"));
     await step((b) => b.purge("part/b/2"));
@@ -250,7 +256,7 @@ test("what a revert hides is hidden from who follows, and shown again", { timeou
     await step((b) => { b.put("message/f", { time: { created: 3000 } }); b.put("part/b/1", { text: "late" }); });
     await step((b) => { b.put("message/b", { time: { created: 1001 } }); b.put("part/b/3", {}); });
     now = await step((b) => { b.purge("message/c"); b.purge("message/b"); b.put("todo/3", 1); });
-    assert.deepEqual([...now.entries.keys()].sort(), ["message/a", "message/f", "part/a/1", "part/a/2", "part/a/9", "part/b/1", "part/b/3", "todo/1", "todo/2", "todo/3"]);
+    assert.deepEqual([...now.entries.keys()].sort(), ["message/a", "message/f", "part/a/1", "part/a/2", "part/a/9", "part/b/1", "part/b/3", "part/d/1", "part/d/2", "todo/1", "todo/2", "todo/3"]);
     assert.equal((await session.describe()).session!.reverted, undefined);
     const after = session.batch(), [wrong, late] = [after.unrevert(), after.revertAfter(1)];
     const results = await (await after.commit()).wait(), said = (op: { opID: string }) => results.outcomes.find((o) => o.op === op.opID)!.reason;

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -75,6 +76,27 @@ func (f *fixture) shown(id string) map[string]string {
 	return shown
 }
 
+// removeReverted removes rows in the smallest pieces until none are due, and fails if a reader sees a difference.
+func (f *fixture) removeReverted(o *author) {
+	f.Helper()
+	before := fmt.Sprint(f.shown(o.session))
+	pieces := 0
+	for more := true; more; pieces++ {
+		var err error
+		more, err = f.RemoveReverted(f.ctx, 1)
+		f.must("remove what was reverted", err)
+		if got := fmt.Sprint(f.shown(o.session)); got != before {
+			f.Fatalf("after %d pieces there is\n%v\nwhere there was\n%v", pieces, got, before)
+		}
+		if pieces > 1000 {
+			f.Fatal("it does not end")
+		}
+	}
+	if row := f.log(o.session).Row; row.Left != nil {
+		f.Errorf("the row has %+v", row)
+	}
+}
+
 func testReverts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	o := newAuthor(f.space().ID)
@@ -115,21 +137,35 @@ func testReverts(t *testing.T, fresh Fresh) {
 		t.Errorf("settled, there is %s", settled["state"])
 	}
 	f.applied(o.batch(false, putOp("message/m2", `{"anew":true}`)))
-	settled = f.shown(o.session)
-	pieces := 0
-	for more := true; more; pieces++ {
-		var err error
-		more, err = f.RemoveReverted(f.ctx, 1)
-		f.must("remove what was reverted", err)
-		if got := f.shown(o.session); fmt.Sprint(got) != fmt.Sprint(settled) {
-			t.Fatalf("after %d pieces there is\n%v\nwhere there was\n%v", pieces, got, settled)
-		}
-		if pieces > 1000 {
-			t.Fatal("it does not end")
-		}
-	}
-	if row := f.log(o.session).Row; row.Left != nil || row.Revert.InForce() {
+	f.removeReverted(o)
+	if row := f.log(o.session).Row; row.Revert.InForce() {
 		t.Errorf("the row has %+v", row)
 	}
-	f.applied(o.batch(false, newIntent(session.MethodRevert, "to", "message/m4"), newIntent(session.MethodDelete)))
+
+	// Parts of a message that stays, with all that comes after it in the session's order, of which a part is put again.
+	f.applied(o.batch(false, putOp("part/m2/c", value), putOp("part/m2/d", value), putOp("message/m5", value), putOp("part/m5/a", value), putOp("part/m4/late", value)))
+	f.applied(o.batch(false, newIntent(session.MethodRevert, "to", "part/m2/c")))
+	f.applied(o.batch(false, beginOp("m6")()))
+	f.applied(o.batch(false, putOp("part/m2/d", `{"again":1}`)))
+	if got, want := f.shown(o.session)["state"], "message/m1 message/m2 message/m4 message/m6 part/m1/a part/m1/b part/m2/d part/m3/a part/m4/late todo/1"; got != want {
+		t.Errorf("settled to a part, there is %s", got)
+	}
+	f.removeReverted(o)
+
+	// As many events are counted as a ref is shown.
+	f.applied(o.batch(false, newIntent(session.MethodRevert, "to", "message/m4"), newIntent(session.MethodPurge, "key", "message/m4")))
+	for _, g := range []*capability.Grant{{ReadKeys: []string{"part/m4/"}}, {ReadKeys: []string{"part/"}}, {ReadKeys: []string{"part/m1/a"}}, {ReadKeys: []string{"todo/"}}, {Message: "m4"}} {
+		stat, err := f.ReadStat(f.ctx, o.session, nil, admits(g))
+		f.must("stat", err)
+		count := 0
+		for _, e := range session.NewUnscoped(f.log(o.session)).Shown(g).Events {
+			if !e.Hidden {
+				count++
+			}
+		}
+		if stat.Events != uint64(count) {
+			t.Errorf("%d events are counted for a ref of %v%s, which is shown %d", stat.Events, g.ReadKeys, g.Message, count)
+		}
+	}
+	f.applied(o.batch(false, newIntent(session.MethodDelete)))
 }
