@@ -124,6 +124,29 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # needed. The first opening is audited, in the session and in the space. A session that
   # was opened before is opened under a dead ref too: it repeats recorded outcomes, and
   # records denials.
+
+  removeOlder @10 (method :Text, key :Text, age :UInt64, before :Int64, after :Text, limit :UInt32)
+      -> (before :Int64, done :UInt32, unchanged :UInt32, sessions :List(OldSession), next :Text, stopped :Refusal);
+  # The sessions in which nothing has changed for age, in ms, by id: at most limit of them
+  # (0: as many as the server takes at once, 500 at most). method "delete" ends each for good, "purge"
+  # removes every payload of key from each, and without a method they are listed. Each is
+  # looked at again in the transaction that removes; one that has changed meanwhile, or in
+  # which a turn is running, is left. done is how many were deleted or purged, unchanged how
+  # many had nothing to purge, and sessions has the others with the reason, or all that are
+  # listed. The next page is after next, with before as this one gives it, so that
+  # all pages mean the same time: it goes before age. An empty next is the end; a page may be
+  # empty and have a next, since only so many sessions are looked at. stopped is why no more
+  # was done: what was done before that stands. A repeat does nothing to what is done already.
+  # It takes manage.
+}
+
+struct OldSession {
+  # A session in which nothing has changed for a while.
+  id @0 :Text;
+  updated @1 :Int64;    # when its last event was committed, Unix ms
+  events @2 :UInt64;    # in its log
+  bytes @3 :UInt64;     # that it holds
+  refusal @4 :Refusal;  # why it was left
 }
 
 struct Attenuation {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
@@ -205,4 +206,25 @@ func ExampleSpace_Open() {
 	// not_an_owner
 	// none
 	// revoked <nil>
+}
+
+// RemoveOlder deletes what nobody has changed for long, whoever made it, page by page.
+func ExampleSpace_RemoveOlder() {
+	ctx := context.Background()
+	_, sp, stop := exampleSpace(ctx)
+	defer stop()
+	_, create := sp.Create(client.CreateOptions{Actor: "agent"})
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	deleted := 0
+	for page, err := range sp.RemoveOlder(ctx, client.OlderOptions{Remove: client.DeleteOlder, Age: 90 * 24 * time.Hour}) {
+		deleted += page.Done
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(deleted, "sessions are deleted: this one is new")
+	// Output:
+	// 0 sessions are deleted: this one is new
 }

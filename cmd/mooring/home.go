@@ -338,6 +338,15 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, wa
 	if arg == "" {
 		return h.rememberedOwner(ctx, c, want)
 	}
+	sp, err := h.space(ctx, c, arg, from, want)
+	if err == nil {
+		h.ownerUsed = sp.Ref().ID
+	}
+	return sp, err
+}
+
+// space returns the space ref that the user named in a flag or variable, from, for a command that needs the right want.
+func (h *homeFlags) space(ctx context.Context, c *client.Client, arg, from string, want capability.Rights) (*client.Space, error) {
 	ref, id, err := h.ref(ctx, arg)
 	switch {
 	case err != nil:
@@ -351,7 +360,6 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, wa
 	case id != "":
 		return nil, fault.Usage.With("%s must be a space's ref: its text, @FILE such as @DATA/owner.ref, or the id of one that the home folder knows", from)
 	}
-	h.ownerUsed = ref.ID
 	return c.Space(ctx, ref)
 }
 

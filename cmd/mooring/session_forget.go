@@ -21,6 +21,7 @@ import (
 
 func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 	var yes bool
+	var older olderFlags
 	cmd := &cobra.Command{
 		Use:   "delete REF...",
 		Short: "End sessions and all refs to them, for good",
@@ -28,11 +29,24 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			"them answer session_deleted from then on, and their subscribers get that code. REF must be an\n" +
 			"owner's ref. It goes through the outbox, after what was appended before. It asks on a\n" +
 			"terminal; otherwise it needs --yes. Several sessions are deleted concurrently, and each has\n" +
-			"a line of output. A REF of - reads more of them from standard input, one a line.\n\n" + refHelp,
+			"a line of output. A REF of - reads more of them from standard input, one a line.\n\n" + olderHelp +
+			"A session that is deleted leaves its children, and those that were forked from it.\n\n" + refHelp,
 		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes\n" +
-			"  mooring session delete --yes - < old-sessions.txt",
-		Args: argCount(1, -1),
+			"  mooring session delete --yes - < old-sessions.txt\n" +
+			"  mooring session delete --older-than 90d --space @data/owner.ref --dry-run",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("older-than") {
+				return nil
+			}
+			return argCount(1, -1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if old, err := older.given(cmd, args, 0, "no REF"); old || err != nil {
+				if err != nil {
+					return err
+				}
+				return h.removeOlder(cmd.Context(), older, "", yes)
+			}
 			f := singleOp{
 				what:    "delete the session with all refs to it",
 				none:    nothingRemoved,
@@ -46,11 +60,13 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	yesFlag(cmd, &yes)
+	older.add(cmd)
 	return cmd
 }
 
 func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 	var yes bool
+	var older olderFlags
 	cmd := &cobra.Command{
 		Use:   "purge REF KEY",
 		Short: "Remove every payload of a key from log and state, for good",
@@ -61,12 +77,27 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			"It cannot remove what has left the server: what subscribers received, forks (purge them\n" +
 			"too), backups, and the outbox that sent it (which keeps batches for 30 days). SQLite's files\n" +
 			"are overwritten at once; Postgres keeps old versions of rows until it vacuums.\n\n" +
-			"It goes through the outbox. It asks on a terminal; otherwise it needs --yes.\n\n" + refHelp,
-		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes",
-		Args:    argCount(2, 2),
+			"It goes through the outbox. It asks on a terminal; otherwise it needs --yes.\n\n" + olderHelp +
+			"It is the same purge, of one KEY in each: the sessions stay, and since a purge is an event, those\n" +
+			"that had something of KEY have changed now. To remove all that is in old sessions, delete them.\n\n" + refHelp,
+		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes\n" +
+			"  mooring session purge env/secrets --older-than 30d --space @data/owner.ref",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("older-than") {
+				return nil
+			}
+			return argCount(2, 2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, bad := session.ParseKey(args[1]); bad != nil {
+			old, err := older.given(cmd, args, 1, "KEY and no REF")
+			if err != nil {
+				return err
+			}
+			if _, bad := session.ParseKey(args[len(args)-1]); bad != nil {
 				return fault.Usage.Because(bad, "%s", bad.Message)
+			}
+			if old {
+				return h.removeOlder(cmd.Context(), older, args[0], yes)
 			}
 			return h.runConfirmed(cmd.Context(), args[0], yes, singleOp{
 				what: "remove every payload of " + args[1],
@@ -83,6 +114,7 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	yesFlag(cmd, &yes)
+	older.add(cmd)
 	return cmd
 }
 

@@ -440,7 +440,7 @@ func TestEveryRouteIsAttenuated(t *testing.T) {
 	r.put(m, 1)
 	box := newBox()
 	bodies := map[string]any{"POST sessions/batches": box.json(box.batch(m.id, op("put", "key", "message/x", "payload", obj{}))), "POST sessions/acknowledge": m.box.acknowledgement(1),
-		"POST sessions/refs": obj{"rights": []string{"read"}}, "POST spaces/refs": obj{"rights": []string{"list"}}, "POST sessions/rotate": obj{}, "POST spaces/rotate": obj{}, "POST spaces/sessions": obj{}}
+		"POST sessions/refs": obj{"rights": []string{"read"}}, "POST spaces/refs": obj{"rights": []string{"list"}}, "POST sessions/rotate": obj{}, "POST spaces/rotate": obj{}, "POST spaces/sessions": obj{}, "POST spaces/older": obj{"age": 1000}}
 	queries := map[string]string{"sessions/search": "?q=x"}
 	// What is left has no right that a route needs.
 	refused := map[string]fault.Code{"POST sessions/rotate": fault.NotAnOwner, "POST spaces/rotate": fault.NotAnOwner, "GET sessions/audit": fault.NotAnOwner}

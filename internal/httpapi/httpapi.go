@@ -116,6 +116,7 @@ func (a *API) routes() routeTable {
 		Path + "spaces/{id}/refs":            {http.MethodGet: ofSpace(listRefs), http.MethodPost: ofSpace(plain(share))},
 		Path + "spaces/{id}/refs/{ref_id}":   {http.MethodDelete: ofSpace(plain(revokeSpaceRef))},
 		Path + "spaces/{id}/rotate":          {http.MethodPost: ofSpace(plain(rotate))},
+		Path + "spaces/{id}/older":           {http.MethodPost: ofSpace(plain(removeOlder))},
 		Path + "sessions/{id}/audit":         {http.MethodGet: ofSession(audit)},
 		Path + "sessions/{id}/events":        {http.MethodGet: serveEvents},
 		Path + "sessions/{id}/snapshot":      {http.MethodGet: serveSnapshot},

@@ -171,6 +171,8 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	switch {
 	case d.Rotate != nil:
 		return a.rotate(out, d.Rotate)
+	case d.Older != nil:
+		return a.removeOlder(out, d.Older)
 	case d.Ops:
 		return a.applyDirectOps(out)
 	}

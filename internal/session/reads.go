@@ -29,6 +29,9 @@ type Reader interface {
 	// ListSessions returns a page of a space's sessions.
 	ListSessions(ctx context.Context, space string, q ListQuery, refs []string) (*ListPage, error)
 
+	// ListOlder returns a page of a space's old sessions.
+	ListOlder(ctx context.Context, space string, q OlderQuery, refs []string) (*OldPage, error)
+
 	// ReadChildren returns a page of what a ref of a session shows of its living children, by id.
 	// admit is as in ReadStat.
 	ReadChildren(ctx context.Context, session, after string, limit int, refs []string, admit Admit) (*ListPage, error)

@@ -25,6 +25,7 @@ type readSetBuilder struct {
 	turnsOf             map[string]map[string]struct{}
 	external            map[ExternalID]struct{}
 	turns, countedTurns map[string]struct{}
+	streamingTurns      map[string]struct{}
 	validUntil          int64
 	ordered             map[string]struct{}
 	revokes             bool // some op revokes: the lineages of refs are needed
@@ -35,7 +36,7 @@ func newReadSetBuilder() *readSetBuilder {
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		entryMeta: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
-		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, ordered: map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, streamingTurns: map[string]struct{}{}, ordered: map[string]struct{}{},
 	}
 }
 
@@ -68,6 +69,10 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 		w.addOps(sub)
 		return
 	}
+	if sub.Direct != nil && sub.Direct.Older != nil {
+		w.addOlder(sub)
+		return
+	}
 	if sub.Direct != nil {
 		w.addRef(sub.Ref)
 		w.addRef(sub.Direct.Ref)
@@ -93,6 +98,17 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 	w.addRef(sub.Ref)
 	w.turns[b.Session] = struct{}{}
 	w.addOps(sub)
+}
+
+// addOlder adds what a removal in an old session reads. Its ref need not have opened the session: so the
+// space is locked, which whoever ends the ref waits for.
+func (w *readSetBuilder) addOlder(sub *Submission) {
+	w.spaces[capability.Target(sub.Ref)] = struct{}{}
+	w.addRef(sub.Ref)
+	w.streamingTurns[sub.Batch.Session] = struct{}{}
+	if key := sub.Direct.Older.Key; key != "" {
+		w.entryMeta[sub.Batch.Session] = append(w.entryMeta[sub.Batch.Session], key)
+	}
 }
 
 // addOps adds the rows that a batch's ops read.
@@ -234,6 +250,8 @@ func (w *readSetBuilder) build() *ReadSet {
 		CountedTurns: sorted(w.countedTurns),
 		Ordered:      sorted(w.ordered),
 		ValidUntil:   w.validUntil,
+
+		StreamingTurns: sorted(w.streamingTurns),
 	}
 	for session, keys := range w.entryMeta {
 		slices.Sort(keys)

@@ -86,9 +86,12 @@ func (o *Opening) Note(answer *Answer) {
 // alone. Ops after the create come in other calls, under the ref that it minted: the space's ref
 // has no authority over the session, and no outbox has proven that it created it.
 //
+// With Older, the session is deleted or a key of it purged, if it is old: a repetition finds nothing to do.
+//
 // If several fields are set, the first below that is set counts.
 type Direct struct {
 	Rotate *Rotation
+	Older  *OlderRemoval
 	Ops    bool
 	Share  *capability.MintRequest
 	Epoch  bool
@@ -120,7 +123,7 @@ type Answer struct {
 	Outcomes  []ledger.Outcome       // one for each op, in order; not to be changed
 	Duplicate bool                   // Outcomes are recorded ones: the batch was sent before
 	Cursor    uint64                 // the session's, after the submission; 0 if the ref may not see it
-	Cut       uint64                 // Direct: the cursor after which nothing under the revoked authority commits
+	Cut       uint64                 // Direct: the cursor after which nothing under the revoked authority commits; of Older that of its event, 0 if there was nothing to purge
 	Epoch     uint64                 // Direct: the session's epoch now
 	Denied    []*capability.AuditRow // denials without an audit row, by reason: to be counted after the commit
 	Uses      []Use                  // uses in this submission, by ref and method: to be counted after the commit

@@ -44,16 +44,17 @@ var (
 	SessionSearch     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
 	SessionChildren   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 15, Name: "Session.children"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 
-	SpaceCreate    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceList      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
-	SpaceDescribe  = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 2, Name: "Space.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
-	SpaceAttenuate = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 3, Name: "Space.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceShare     = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 4, Name: "Space.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceRevoke    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 5, Name: "Space.revoke"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
-	SpaceRefs      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 6, Name: "Space.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
-	SpaceAudit     = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 7, Name: "Space.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceRotate    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 8, Name: "Space.rotate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SpaceOpen      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 9, Name: "Space.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceCreate      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceList        = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SpaceDescribe    = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 2, Name: "Space.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SpaceAttenuate   = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 3, Name: "Space.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceShare       = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 4, Name: "Space.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceRevoke      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 5, Name: "Space.revoke"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SpaceRefs        = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 6, Name: "Space.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SpaceAudit       = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 7, Name: "Space.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceRotate      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 8, Name: "Space.rotate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceOpen        = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 9, Name: "Space.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SpaceRemoveOlder = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 10, Name: "Space.removeOlder"}, capnp.ObjectSize{DataSize: 24, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}}
 
 	StreamApply       = Method{rpc.Method{Interface: 0xfb90929fbd0c75f9, ID: 0, Name: "Stream.apply"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	StreamAcknowledge = Method{rpc.Method{Interface: 0xfb90929fbd0c75f9, ID: 1, Name: "Stream.acknowledge"}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
@@ -62,4 +63,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRemoveOlder, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

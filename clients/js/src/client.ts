@@ -10,6 +10,7 @@ import { defaultLimits, type Limits } from "./intent.js";
 import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
 import { reached, type Held, type Link, type LinkStream, type StreamRequest } from "./link.js";
 import { attenuate, Live, LiveSession, mint } from "./live.js";
+import { type OldPage, type OlderOptions, removeOlder } from "./older.js";
 import { Outbox } from "./outbox.js";
 import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
 import { isSession, isSpace, Ref } from "./ref.js";
@@ -459,6 +460,17 @@ export class Space {
   open(id: string): Session {
     if (!isSession(id)) throw fault("bad_argument", "open takes a session's id: ses_ and a ULID");
     return new Session(this.#client, { ...this.#held, session: id });
+  }
+
+  /**
+   * Deletes the sessions of the space in which nothing has changed for options.age, whoever made them, or purges a key of each, or
+   * lists them. It yields page by page, by id, and needs the right manage. It goes to the server directly, not through the
+   * outbox: each session is looked at again where it is removed, and one that has changed meanwhile, or in which a turn is
+   * running, is left. What is done stays done, and a repetition does nothing to it. After an error it throws, behind a page
+   * with what was done before.
+   */
+  removeOlder(options: OlderOptions): AsyncGenerator<OldPage, void, void> {
+    return removeOlder(this.#client, this.#held, options);
   }
 
   /** The space's sessions, any number of them: the server sorts and searches them. */

@@ -10,6 +10,7 @@ export type { EntryInfo, EntryPage, KeyOptions, KeyPageOptions } from "./keys.js
 export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./intent.js";
 export type { Live, LiveSession } from "./live.js";
 export type { JournalOptions, OpenOptions } from "./options.js";
+export type { OlderOptions, OldPage, OldSession } from "./older.js";
 export { Outbox } from "./outbox.js";
 export { type Committed, type NewBatch, type Op, type OutboxOptions, type OutboxRow, type OutboxStatus, Standstill, type StreamStatus } from "./outbox_types.js";
 export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./reconcile.js";

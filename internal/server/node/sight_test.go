@@ -89,7 +89,7 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 	},
 	"Refs": nil, "List": nil, "Audit": nil, "Children": nil, // none of them shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
-	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil, "Open": nil,
+	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil, "Open": nil, "RemoveOlder": nil,
 }
 
 // overWires has every method of the schema's Session in the same way, by its name over Cap'n Web.

@@ -28,16 +28,17 @@ type space struct {
 const maxList = 500
 
 var spaceMethods = newMethodTable("Space", map[methods.Method]func(*space, *rpc.Call){
-	methods.SpaceCreate:    (*space).create,
-	methods.SpaceList:      inBackground((*space).list),
-	methods.SpaceDescribe:  inBackground((*space).describe),
-	methods.SpaceAttenuate: inBackground((*space).attenuate),
-	methods.SpaceAudit:     inBackground((*space).audit),
-	methods.SpaceShare:     uncanceled((*space).share),
-	methods.SpaceRevoke:    uncanceled((*space).revoke),
-	methods.SpaceRefs:      inBackground((*space).refs),
-	methods.SpaceRotate:    uncanceled((*space).rotate),
-	methods.SpaceOpen:      inBackground((*space).open),
+	methods.SpaceCreate:      (*space).create,
+	methods.SpaceList:        inBackground((*space).list),
+	methods.SpaceDescribe:    inBackground((*space).describe),
+	methods.SpaceAttenuate:   inBackground((*space).attenuate),
+	methods.SpaceAudit:       inBackground((*space).audit),
+	methods.SpaceShare:       uncanceled((*space).share),
+	methods.SpaceRevoke:      uncanceled((*space).revoke),
+	methods.SpaceRefs:        inBackground((*space).refs),
+	methods.SpaceRotate:      uncanceled((*space).rotate),
+	methods.SpaceOpen:        inBackground((*space).open),
+	methods.SpaceRemoveOlder: inBackground((*space).removeOlder),
 	methods.PersistentSave: uncanceled(func(o *space, c *rpc.Call) {
 		o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated})
 	}),

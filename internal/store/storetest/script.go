@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -151,6 +152,9 @@ func (s *script) step() {
 			group = append(group, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: s.refs[o.session][0],
 				Direct: &session.Direct{Ref: s.victim(o.session), Epoch: s.oneIn(2)}})
 			continue
+		case s.oneIn(30):
+			group = append(group, s.older(o.session))
+			continue
 		case s.oneIn(60) && len(s.authors) < 12:
 			group = append(group, s.rotation(o.session))
 			s.authors = append(s.authors, s.open(o.withRef(s.refs[o.session][0])))
@@ -201,6 +205,20 @@ func (s *script) rotation(id string) session.Submission {
 	to := newRef(id)
 	sub := session.Submission{Batch: ledger.Batch{Session: id}, Ref: s.refs[id][0], Direct: &session.Direct{Rotate: &session.Rotation{ID: to, Hash: hash()}}}
 	s.refs[id] = append([]string{to}, s.refs[id]...)
+	s.sent = append(s.sent, sub)
+	return sub
+}
+
+// older removes in a session what is there of a key, or all, if it is old: seldom.
+func (s *script) older(id string) session.Submission {
+	remove := &session.OlderRemoval{Method: session.MethodPurge, Key: pick(s, []string{"message/m0", "part/m0/p0", "part/m1/p0"}), Before: pick(s, []int64{1, math.MaxInt64})}
+	if s.trims || s.oneIn(10) {
+		remove.Method, remove.Key = session.MethodDelete, ""
+	}
+	if s.trims {
+		remove.Before = 1
+	}
+	sub := session.Submission{Batch: ledger.Batch{Session: id}, Ref: s.space, Manage: true, Direct: &session.Direct{Older: remove}}
 	s.sent = append(s.sent, sub)
 	return sub
 }

@@ -125,6 +125,8 @@ var sharedTests = []test{
 	{"ListSessions", testListSessions},
 	{"Children", testChildren},
 	{"ChildLocksParent", testChildLocksParent},
+	{"Older", testOlder},
+	{"OlderLocksSpace", testOlderLocksSpace},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
 	{"ListTitles", testListTitles},

@@ -1,0 +1,253 @@
+// mooring session delete and purge with --older-than: all old sessions of a space.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/humantime"
+)
+
+// olderHelp is in the help of both commands.
+const olderHelp = "With --older-than, in all sessions of a space in which nothing has changed for that long, whoever\n" +
+	"made them: --space is a ref of it with the right manage, such as the owner's. What counts is a\n" +
+	"session's last event, as session list shows it (UPDATED), by the database's clock: any op is one,\n" +
+	"and so are a share and a revoke; reading is none. Each session is looked at again as it is removed:\n" +
+	"one that has changed meanwhile is left, and one in which a turn is running.\n" +
+	"It says how many sessions there are before it asks; --dry-run lists them. It goes to the server\n" +
+	"at once, some dozens of sessions a transaction, and not through the outbox: what is done stays\n" +
+	"done, and after Ctrl-C, or an error, the same command goes on with the rest.\n"
+
+// olderFlags are the flags of both commands for old sessions.
+type olderFlags struct {
+	age    time.Duration
+	space  string
+	dryRun bool
+}
+
+func (o *olderFlags) add(cmd *cobra.Command) {
+	durationVar(cmd.Flags(), &o.age, "older-than", 0, "all sessions of --space in which nothing has changed for this long, such as 90d")
+	cmd.Flags().StringVar(&o.space, "space", "", "with --older-than: a ref of the space, with the right manage: its text, @FILE or an id")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --older-than: list the sessions, and change nothing")
+}
+
+// given reports whether the command is about old sessions, which takes args arguments.
+func (o *olderFlags) given(cmd *cobra.Command, args []string, want int, what string) (bool, error) {
+	named := cmd.Flags().Changed("older-than")
+	switch {
+	case !named && (o.space != "" || o.dryRun):
+		return false, fault.Usage.With("--space and --dry-run go with --older-than")
+	case !named:
+		return false, nil
+	case o.age < time.Second:
+		return false, fault.Usage.With("--older-than is how long nothing has changed in a session: a second or more, such as 90d")
+	case o.space == "":
+		return false, fault.Usage.With("--older-than takes --space, a ref of the space whose old sessions are meant")
+	case len(args) != want:
+		return false, fault.Usage.With("with --older-than the command takes %s, since the age says which sessions", what)
+	}
+	return true, nil
+}
+
+// removedOlder is the printed result.
+type removedOlder struct {
+	Before    int64 `json:"before"` // Unix ms
+	Deleted   int   `json:"deleted,omitempty"`
+	Purged    int   `json:"purged,omitempty"`
+	Unchanged int   `json:"unchanged,omitempty"` // had nothing of the key
+	Left      int   `json:"left,omitempty"`      // have changed meanwhile, or a turn is running
+	Failed    int   `json:"failed,omitempty"`
+}
+
+// shownOld is a session as --dry-run prints it.
+type shownOld struct {
+	Session string `json:"session"`
+	Updated int64  `json:"updated"` // Unix ms
+	Events  uint64 `json:"events"`
+	Bytes   uint64 `json:"bytes"`
+	Left    string `json:"left,omitempty"` // why it would be left: a code
+}
+
+// removeOlder deletes the old sessions of a space or, if key is not "", purges it from each.
+func (h *homeFlags) removeOlder(ctx context.Context, f olderFlags, key string, yes bool) error {
+	if !yes && !f.dryRun && !h.env.canAsk() {
+		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes, or --dry-run to see what it would do")
+	}
+	return h.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		sp, err := h.space(ctx, c, f.space, "--space", capability.Manage)
+		if err != nil {
+			return err
+		}
+		o := client.OlderOptions{Age: f.age}
+		found, err := h.listOlder(ctx, sp, &o, f.dryRun)
+		if err != nil {
+			return err
+		}
+		if f.dryRun || found.sessions == 0 {
+			return h.reportOlder(ctx, found, f, key)
+		}
+		do := "delete " + plural(found.sessions, "session") + found.extent() + ", with all refs to them,"
+		if key != "" {
+			do = "remove every payload of " + key + " from " + plural(found.sessions, "session")
+		}
+		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s in which nothing has changed since %s (%s), for good?", sp.ID(), do, formatTime(o.Before), humantime.Duration(f.age))) {
+			return fault.Canceled.With("nothing was done")
+		}
+		o.Remove, o.Key = client.DeleteOlder, key
+		if key != "" {
+			o.Remove = client.PurgeOlder
+		}
+		return h.removeListed(ctx, sp, o, found.sessions)
+	})
+}
+
+// foundOlder is how much --older-than finds.
+type foundOlder struct {
+	sessions, running int
+	events, bytes     uint64
+}
+
+func (f *foundOlder) extent() string {
+	return fmt.Sprintf(" (%s, %d KiB)", plural(int(f.events), "event"), (f.bytes+1023)/1024)
+}
+
+// listOlder counts the old sessions, prints them if print is set, and sets o.Before.
+func (h *homeFlags) listOlder(ctx context.Context, sp *client.Space, o *client.OlderOptions, print bool) (found foundOlder, err error) {
+	rows := [][]string{{"ID", "UPDATED", "EVENTS", "BYTES"}}
+	for page, err := range sp.RemoveOlder(ctx, *o) {
+		if err != nil {
+			return found, err
+		}
+		o.Before = page.Before
+		for _, s := range page.Sessions {
+			if s.Err != nil {
+				found.running++
+			} else {
+				found.sessions, found.events, found.bytes = found.sessions+1, found.events+s.Events, found.bytes+s.Bytes
+			}
+			switch {
+			case !print:
+			case h.env.json:
+				shown := shownOld{Session: s.ID, Updated: unixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
+				if s.Err != nil {
+					shown.Left = fault.CodeOf(s.Err).String()
+				}
+				if err := h.env.printJSON(shown); err != nil {
+					return found, err
+				}
+			default:
+				rows = append(rows, []string{s.ID, formatTime(s.Updated), strconv.FormatUint(s.Events, 10), strconv.FormatUint(s.Bytes, 10)})
+			}
+		}
+	}
+	if print && len(rows) > 1 {
+		err = writeTable(h.env.out, rows)
+	}
+	return found, err
+}
+
+// reportOlder ends a dry run, or a run that has nothing to do.
+func (h *homeFlags) reportOlder(_ context.Context, found foundOlder, f olderFlags, key string) error {
+	line := "there is no session in which nothing has changed for " + humantime.Duration(f.age)
+	if found.sessions > 0 {
+		line = fmt.Sprintf("%s would be deleted%s", plural(found.sessions, "session"), found.extent())
+		if key != "" {
+			line = fmt.Sprintf("%s would be purged from those of %s that have it", key, plural(found.sessions, "session"))
+		}
+	}
+	if found.running > 0 {
+		line += fmt.Sprintf("; %d left, since a turn is running in them", found.running)
+	}
+	fmt.Fprintln(h.env.err, line)
+	if h.env.json && !f.dryRun {
+		return h.env.printJSON(removedOlder{})
+	}
+	return nil
+}
+
+// removalGrace is how long the request under way may take once the command is to stop: what it does is
+// counted then.
+const removalGrace = 5 * time.Second
+
+// removeListed does what o says to the old sessions, of which total were counted, and prints the sum.
+func (h *homeFlags) removeListed(ctx context.Context, sp *client.Space, o client.OlderOptions, total int) error {
+	calls, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(removalGrace, giveUp) })()
+	label := "sessions deleted"
+	if o.Remove == client.PurgeOlder {
+		label = "sessions purged"
+	}
+	bar := newProgress(h.env, label, total)
+	defer bar.clear()
+	sum := removedOlder{}
+	var stopped, first error
+	for page, err := range sp.RemoveOlder(calls, o) {
+		sum.Before = max(sum.Before, unixMs(page.Before))
+		if o.Remove == client.DeleteOlder {
+			sum.Deleted += page.Done
+		} else {
+			sum.Purged += page.Done
+		}
+		sum.Unchanged += page.Unchanged
+		for _, s := range page.Sessions {
+			if code := fault.CodeOf(s.Err); code == fault.Conflict || code == fault.TurnOpen {
+				sum.Left++
+				continue
+			}
+			sum.Failed++
+			first = cmp.Or(first, s.Err)
+			fmt.Fprintf(h.env.err, "%s: %s\n", s.ID, sanitizeLine(s.Err.Error()))
+		}
+		bar.set(min(sum.Deleted+sum.Purged+sum.Unchanged+sum.Left+sum.Failed, total), total)
+		if stopped = err; err == nil && ctx.Err() != nil && page.Next != "" {
+			stopped = fault.Canceled.With("stopped")
+		}
+		if stopped != nil {
+			break
+		}
+	}
+	if bar.bar != nil {
+		bar.finish()
+	}
+	err := h.printRemoved(sum, o)
+	switch {
+	case stopped != nil:
+		return fault.CodeOf(stopped).Because(stopped, "%s; the same command goes on with the rest", messageOf(stopped))
+	case sum.Failed > 0:
+		return errors.Join(err, fmt.Errorf("%s failed; the first: %w", plural(sum.Failed, "session"), first))
+	}
+	return err
+}
+
+func (h *homeFlags) printRemoved(sum removedOlder, o client.OlderOptions) error {
+	if h.env.json {
+		return h.env.printJSON(sum)
+	}
+	line := "deleted " + plural(sum.Deleted, "session")
+	if o.Remove == client.PurgeOlder {
+		line = fmt.Sprintf("purged %s from %s", o.Key, plural(sum.Purged, "session"))
+	}
+	parts := []string{line}
+	for _, part := range []struct {
+		n   int
+		say string
+	}{{sum.Unchanged, "have nothing of it"}, {sum.Left, "left: changed meanwhile, or a turn is running"}, {sum.Failed, "failed"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.say))
+		}
+	}
+	_, err := fmt.Fprintln(h.env.out, strings.Join(parts, "; "))
+	return err
+}

@@ -1,0 +1,236 @@
+// Space.removeOlder: the sessions of a space in which nothing has changed for a while are deleted, or a key of
+// each is purged, a page at a time.
+
+package objects
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Bounds of one transaction that removes: others' commits wait for it on SQLite, and for its sessions
+// elsewhere. A session beyond them has one of its own.
+const (
+	maxOlderSessions = 64
+	maxOlderEvents   = 4000
+	maxOlderBytes    = 8 << 20
+)
+
+// Removed is what one call of removeOlder has done.
+type Removed struct {
+	Before          int64 // Unix ms: the last events of the sessions are from before
+	Done, Unchanged uint32
+	Sessions        []LeftSession // listed, or not done
+	Next            string        // where the next page begins; "": there is none
+	Stopped         *fault.Error  // why the page was not finished
+}
+
+// LeftSession is an old session, and why nothing was done to it.
+type LeftSession struct {
+	session.OldSession
+	Why *fault.Error
+}
+
+func (o *space) removeOlder(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_removeOlder_Params(s)
+	var r fieldReader
+	q := session.OlderQuery{
+		Remove: session.OlderRemoval{Method: r.text(p.Method()), Key: r.text(p.Key()), Before: p.Before()},
+		Age:    int64(min(p.Age(), 1<<53+1)), After: r.text(p.After()), Limit: int(min(p.Limit(), maxList)),
+	}
+	refused := r.fault("the call")
+	var done *Removed
+	if refused == nil {
+		done, refused = o.removeOld(ctx, q)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+		return o.service.encodeRemoved(wire.Space_removeOlder_Results(s), done)
+	})
+}
+
+func (s *Service) encodeRemoved(to wire.Space_removeOlder_Results, done *Removed) error {
+	var w fieldWriter
+	to.SetBefore(done.Before)
+	to.SetDone(done.Done)
+	to.SetUnchanged(done.Unchanged)
+	w.text(to.SetNext, done.Next)
+	list, err := to.NewSessions(int32(len(done.Sessions)))
+	w.do(err)
+	for i := range done.Sessions {
+		if w.err != nil {
+			break
+		}
+		one, left := list.At(i), &done.Sessions[i]
+		one.SetUpdated(left.Updated)
+		one.SetEvents(left.Events)
+		one.SetBytes(uint64(max(left.Bytes, 0)))
+		w.text(one.SetId, left.ID)
+		w.do(s.setRefusal(one.NewRefusal, left.Why))
+	}
+	w.do(s.setRefusal(to.NewStopped, done.Stopped))
+	return w.err
+}
+
+// removeOld does what q says to a page of the space's old sessions. When ctx ends, it stops after the
+// transaction that is under way.
+func (o *space) removeOld(ctx context.Context, q session.OlderQuery) (*Removed, *fault.Error) {
+	if refused := q.Check(); refused != nil {
+		return nil, refused
+	}
+	if refused := session.CheckFeatures(session.FeatureManage, o.service.cfg.Features()); refused != nil {
+		return nil, refused
+	}
+	if q.Limit <= 0 || q.Limit > maxList {
+		q.Limit = maxList
+	}
+	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	page, err := o.service.cfg.Store.ListOlder(reading, o.id, q, []string{o.ref})
+	if err != nil {
+		return nil, fault.From(o.conn.log, err, "list the old sessions")
+	}
+	grant, refused := o.check(&page.Access, capability.Manage, "removeOlder")
+	if refused != nil {
+		return nil, refused
+	}
+	q.Remove.Before = page.Before
+	done := &Removed{Before: page.Before, Next: page.Next}
+	if q.Remove.Method == "" {
+		for _, one := range page.Sessions {
+			done.Sessions = append(done.Sessions, LeftSession{one, one.RefuseRunning()})
+		}
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "list", 0)
+		return done, nil
+	}
+	before := q.After
+	for todo := page.Sessions; len(todo) > 0; {
+		if ctx.Err() != nil {
+			done.stop(before, fault.Canceled.With("the call was given up"))
+			break
+		}
+		n := pieceOf(todo)
+		if refused := o.removePiece(todo[:n], &q.Remove, done); refused != nil {
+			done.stop(before, refused)
+			break
+		}
+		before, todo = todo[n-1].ID, todo[n:]
+	}
+	if done.Done > 0 {
+		o.service.cfg.Usage.Add(o.conn.peer, 0, session.Use{Ref: grant.ID, Actor: grant.Actor, Method: q.Remove.Method, Count: done.Done})
+	}
+	return done, nil
+}
+
+// stop ends the page after a session.
+func (r *Removed) stop(after string, why *fault.Error) { r.Next, r.Stopped = after, why }
+
+// pieceOf returns how many of the sessions share a transaction.
+func pieceOf(todo []session.OldSession) (n int) {
+	events, bytes := uint64(0), int64(0)
+	for n < len(todo) && n < maxOlderSessions {
+		events, bytes = events+todo[n].Events, bytes+todo[n].Bytes
+		if n > 0 && (events > maxOlderEvents || bytes > maxOlderBytes) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// removePiece does what remove says to sessions in one transaction or, if that fails, one after the other. The error
+// ends the call.
+func (o *space) removePiece(old []session.OldSession, remove *session.OlderRemoval, done *Removed) *fault.Error {
+	answers, err := o.commitOlder(old, remove)
+	switch {
+	case err == nil:
+		return o.addRemoved(old, answers, done)
+	case len(old) > 1 && !hopeless(err):
+		for i := range old {
+			if refused := o.removePiece(old[i:i+1], remove, done); refused != nil {
+				return refused
+			}
+		}
+		return nil
+	}
+	refused := fault.From(o.conn.log, err, "remove in the session")
+	if hopeless(err) {
+		return refused
+	}
+	done.Sessions = append(done.Sessions, LeftSession{old[0], refused})
+	return nil
+}
+
+// hopeless reports that other transactions would fail in the same way.
+func hopeless(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unavailable, fault.DiskFull, fault.Draining, fault.Canceled:
+		return true
+	}
+	return false
+}
+
+func (o *space) commitOlder(old []session.OldSession, remove *session.OlderRemoval) (answers []session.Answer, err error) {
+	subs := make([]session.Submission, len(old))
+	for i := range old {
+		subs[i] = session.Submission{Batch: ledger.Batch{Session: old[i].ID}, Ref: o.ref, Manage: true, SpaceAttenuated: o.attenuated,
+			Direct: &session.Direct{Older: remove}, Peer: o.conn.peer}
+	}
+	ctx, cancel := o.service.commitContext()
+	defer cancel()
+	var published *session.Published
+	err = o.service.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer admission.RecoverPanic(&err)
+		answers, published, err = session.Commit(ctx, tx, subs, session.Config{Limits: o.service.cfg.Limits, Features: o.service.cfg.Features})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.service.notify(published)
+	return answers, nil
+}
+
+// addRemoved adds the answers of sessions. The error is that the ref may not any more.
+func (o *space) addRemoved(old []session.OldSession, answers []session.Answer, done *Removed) *fault.Error {
+	for i, a := range answers {
+		switch {
+		case a.Err == nil && a.Cut == 0:
+			done.Unchanged++
+		case a.Err == nil:
+			done.Done++
+		case a.Err.Code == fault.SessionDeleted: // by somebody else, meanwhile
+		case a.Err.Code.Authority():
+			o.service.cfg.Audit.Deny(o.conn.peer, o.ref, nil, "removeOlder", a.Err)
+			return a.Err
+		default:
+			done.Sessions = append(done.Sessions, LeftSession{old[i], a.Err})
+		}
+	}
+	return nil
+}
+
+// RemoveOlder does what q says to a page of the old sessions of a space. It needs the right manage.
+func (h *Capability) RemoveOlder(ctx context.Context, q session.OlderQuery) (*Removed, error) {
+	if h.space == nil {
+		return nil, fault.BadArgument.With("the ref is one of a session: name a space's")
+	}
+	done, refused := h.space.removeOld(ctx, q)
+	if refused != nil {
+		return nil, refused
+	}
+	return done, nil
+}
