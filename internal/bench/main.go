@@ -9,6 +9,8 @@
 //   - a reconnect that replays what was queued offline against appending the
 //     same online;
 //   - how many sessions are deleted in a second;
+//   - the p99 of others' appends beside reverts, mass deletions and revocations
+//     (beside.go);
 //   - appends and reads in a session of very many keys of one's own against one
 //     of a thousand (keys.go);
 //   - what a subscription of a prefix costs the server against one of all;
@@ -62,6 +64,8 @@ type options struct {
 	queued    int // of the replay part
 	deleted   int // sessions of the deletes part
 	deleting  int // of them at once
+	reverted  int // keys that are reverted, in the beside part
+	opened    int // sessions that a ref of a space has opened, there
 	keys      int // of the large session of the keys part
 	followed  int // events of the follow part
 	inProcess bool
@@ -75,6 +79,7 @@ const (
 	partLatency    = "latency"
 	partReplay     = "replay"
 	partDeletes    = "deletes"
+	partBeside     = "beside"
 	partKeys       = "keys"
 	partFollow     = "follow"
 	partPatch      = "patch"
@@ -107,13 +112,15 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
 	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
-	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,keys,follow,patch", "what to measure; path is throughput without the bare program, for profiles")
+	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,beside,keys,follow,patch", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 6, "about how long one measurement takes: much of a first second is memory that is touched for the first time")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
 	f.IntVar(&o.queued, "queued", 10_000, "ops that are replayed")
 	f.IntVar(&o.deleted, "deleted", 5000, "sessions that are deleted")
 	f.IntVar(&o.deleting, "deleting", 256, "sessions that are deleted at once, in one of two lines")
+	f.IntVar(&o.reverted, "reverted", 10_000, "keys that are reverted while others append")
+	f.IntVar(&o.opened, "opened", 1000, "sessions that a ref has opened which is revoked while others append")
 	f.IntVar(&o.followed, "followed", 5000, "events that are followed")
 	f.IntVar(&o.keys, "keys", 1_000_000, "own keys of the session that is compared with one of 1,000")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
@@ -152,12 +159,12 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partKeys, partFollow, partPatch, partPath}, p) {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, keys, follow, patch, path", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partBeside, partKeys, partFollow, partPatch, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, beside, keys, follow, patch, path", p)
 		}
 	}
-	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.followed < 1 {
-		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting, --followed and --at-once must be above 0")
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.reverted < 1 || o.opened < 1 || o.followed < 1 {
+		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting, --reverted, --opened, --followed and --at-once must be above 0")
 	}
 	if o.keys < 2*listKeys || o.keys%listKeys != 0 {
 		return o, fmt.Errorf("--keys must be a multiple of %d, and above it", listKeys)
@@ -181,6 +188,8 @@ func smokeDefaults(o *options, set map[string]bool, writers, batches *string) {
 	short("appends", func() { o.appends = 100 })
 	short("queued", func() { o.queued = 1000 })
 	short("deleted", func() { o.deleted = 500 })
+	short("reverted", func() { o.reverted = 500 })
+	short("opened", func() { o.opened = 50 })
 	short("keys", func() { o.keys = 10_000 })
 	short("followed", func() { o.followed = 500 })
 }
@@ -276,6 +285,8 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.replay(ctx, db, r)
 		case partDeletes:
 			err = b.deletes(ctx, db, r)
+		case partBeside:
+			err = b.beside(ctx, db, r)
 		case partKeys:
 			err = b.keys(ctx, db, r)
 		case partFollow:

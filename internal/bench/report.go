@@ -17,6 +17,7 @@ type report struct {
 	latency    []latencyRow
 	replay     []replayRow
 	deletes    []deletesRow
+	beside     []besideRow
 	keys       []keysRow
 	follow     []followRow
 	patch      []patchRow
@@ -63,7 +64,20 @@ func (r *report) write(out io.Writer) error {
 	if len(r.deletes) > 0 {
 		fmt.Fprintf(&b, "\nSessions of %d events deleted a second, Commit to ack\n\n| database | at once | deletes |\n|---|---:|---:|\n", deleteEvents)
 		for _, d := range r.deletes {
-			fmt.Fprintf(&b, "| %s | %d | %.0f |\n", d.db, d.atOnce, d.rate)
+			fmt.Fprintf(&b, "| %s | %s | %.0f |\n", d.db, d.how(), d.rate)
+		}
+	}
+	if len(r.beside) > 0 {
+		fmt.Fprintf(&b, "\np99 of the appends of %d others (ms), quiet and beside work, and how long that takes (s)\n\n"+
+			"| database | beside | quiet | beside it | ratio | at most | takes | at most |\n|---|---|---:|---:|---:|---:|---:|---:|\n", besideWriters)
+		limit := func(v float64) string {
+			if v == 0 {
+				return "–"
+			}
+			return fmt.Sprint(v)
+		}
+		for _, d := range r.beside {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %s | %.2f | %s |\n", d.db, d.what, ms(d.quiet), ms(d.beside), d.ratio(), limit(d.aim), d.took.Seconds(), limit(d.within.Seconds()))
 		}
 	}
 	if len(r.keys) > 0 {

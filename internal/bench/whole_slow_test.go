@@ -23,12 +23,14 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 		t.Run(test.db, func(t *testing.T) {
 			t.Parallel()
 			var out, progress bytes.Buffer
-			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --keys 2000 --followed 100 --db " + test.db + " " + test.args
+			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --reverted 40 --opened 6 --keys 2000 --followed 100 --db " + test.db + " " + test.args
 			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())
 			}
 			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `,
-				`\| `+test.db+` \| 1 \| \d+ \|\n`, `\| `+test.db+` \| 7 \| \d+ \|\n`)
+				`\| `+test.db+` \| 1 \| \d+ \|\n`, `\| `+test.db+` \| 7 \| \d+ \|\n`, `\| `+test.db+` \| by age \| \d+ \|\n`,
+				`\| `+test.db+` \| reverts of 40 keys \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 1\.5 \| \d+\.\d+ \| – \|`, `\| `+test.db+` \| the removal of 40 keys of a settled revert \| .* \| 1\.5 \| `,
+				`\| `+test.db+` \| the deletion of 20 sessions by their age \| .* \| – \| \d+\.\d+ \| – \|`, `\| `+test.db+` \| the revocation of a ref that opened 6 sessions \| .* \| – \| \d+\.\d+ \| 1 \|`)
 			for _, work := range keysWorks() {
 				lines = append(lines, `\| `+test.db+` \| `+work.what+` \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| [13]`)
 			}
