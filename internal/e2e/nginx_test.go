@@ -77,10 +77,10 @@ func TestNginx(t *testing.T) {
 			t.Fatalf("event %d is not seen:\n%s%s", cursor, tail.out.text(), tail.err.text())
 		}
 	}
-	seen(238) // the share itself
+	seen(239) // the share itself
 	large := fmt.Sprintf(`{"method":"put","key":"message/large","payload":{"text":"%s"}}`, strings.Repeat("x", 3<<20))
 	owner.feed(large+"\n", "session", "append", id, "--wait")
-	seen(239)
+	seen(240)
 
 	// HTTP: a request larger than nginx lets through by itself, and events as they come.
 	text, err := os.ReadFile(ref)
@@ -97,14 +97,14 @@ func TestNginx(t *testing.T) {
 	if code, said := n.ask(t, "POST", "/api/v1/sessions/"+id+"/batches", full, []byte(batch)); code != http.StatusOK || !strings.Contains(said, "applied") {
 		t.Fatalf("a batch by HTTP: %d %.300s", code, said)
 	}
-	seen(241)
+	seen(242)
 	var last string
 	for last = range data {
-		if strings.Contains(last, `"cursor":241,`) {
+		if strings.Contains(last, `"cursor":242,`) {
 			break
 		}
 	}
-	if !strings.Contains(last, `"cursor":241,`) {
+	if !strings.Contains(last, `"cursor":242,`) {
 		t.Errorf("events end with %.300s", last)
 	}
 
@@ -115,12 +115,12 @@ func TestNginx(t *testing.T) {
 	owner.feed(`{"method":"put","key":"message/a","payload":{"n":1}}`+"\n", "session", "append", id)
 	n.startNginx(t, srv.address())
 	owner.do("outbox", "drain")
-	seen(242)
+	seen(243)
 	owner.do("revoke", "@"+ref)
 	if <-tail.done; tail.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(tail.err.text(), "revoked") {
 		t.Errorf("the tail ends with %d\n%s", tail.cmd.ProcessState.ExitCode(), tail.err.text())
 	}
-	gapless(t, "tail", tailedLines(t, tail.out.list()), 0, 242)
+	gapless(t, "tail", tailedLines(t, tail.out.list()), 0, 243)
 }
 
 // keepsSecrets has opencode share by way of a create ref, whose secret stands in the path, and looks for it, and for what else

@@ -51,7 +51,7 @@ func (d failing) requests() map[string]func() *reply {
 		"createSession":  bySpace("POST", "/sessions", obj{}),
 		"listSpaceRefs":  bySpace("GET", "/refs", nil),
 		"shareSpace":     bySpace("POST", "/refs", obj{"rights": []string{"list"}}),
-		"removeOlder":    bySpace("POST", "/older", obj{"method": "delete", "age": 1 << 40}),
+		"removeOlder":    bySpace("POST", "/older", obj{"method": "delete", "age": 1 << 30}),
 		"revokeSpaceRef": bySpace("DELETE", "/refs/"+spaceRef, nil),
 		"rotateSpace": func() *reply {
 			got := d.ask("POST", space+"/rotate", d.owner.Text(), obj{"ref": root.ID, "hash": hashText(root.Secret)})
