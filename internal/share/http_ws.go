@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -64,8 +65,9 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 			_, _, err = conn.Read(context.WithoutCancel(ctx))
 		}
 	})
-	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = live.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, nil, func(events []*session.Event) error { return s.sendEvents(ctx, conn, live, events) })
+	to := &follower{Conn: conn, start: time.Now()}
+	beside.Go(func() { s.ping(ctx, to, cancel) })
+	err = live.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, nil, func(events []*session.Event) error { return s.sendEvents(ctx, to, live, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {
@@ -83,30 +85,60 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	_ = conn.Close(int(code), why) // the client may have gone
 }
 
-// ping detects a peer that is gone without closing.
-func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
-	tick := time.NewTicker(s.cfg.PingInterval)
-	defer tick.Stop()
+// follower is a client of /ws that is written to.
+type follower struct {
+	*wsock.Conn
+	busy    atomic.Bool  // something is being written to it
+	written atomic.Int64 // when that last ended, since start
+	start   time.Time
+}
+
+func (f *follower) write(ctx context.Context, text []byte) error {
+	f.busy.Store(true)
+	err := f.Write(ctx, websocket.MessageText, text)
+	f.written.Store(int64(time.Since(f.start)))
+	f.busy.Store(false)
+	return err
+}
+
+// silence is how long ago something was last written, or zero.
+func (f *follower) silence() time.Duration {
+	if f.busy.Load() {
+		return 0
+	}
+	return time.Since(f.start) - time.Duration(f.written.Load())
+}
+
+// ping detects a peer that is gone without closing, while nothing is written to it: what is written has a limit of its own, and a
+// ping would have to wait behind it, for which the library gives it 5 seconds.
+func (s *Service) ping(ctx context.Context, f *follower, gone func()) {
+	timer := time.NewTimer(s.cfg.PingInterval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
-		limit, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
-		err := conn.Ping(limit)
-		cancel()
-		if err != nil {
-			gone()
-			return
+		wait := s.cfg.PingInterval - f.silence()
+		if wait <= 0 {
+			limit, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
+			err := f.Ping(limit)
+			cancel()
+			if err != nil {
+				gone()
+				return
+			}
+			wait = s.cfg.PingInterval
 		}
+		timer.Reset(wait)
 	}
 }
 
 // sendEvents sends the events of each sync as one array of items, up to the first that removes
 // something (errRemoved). That last array may be empty: a page may load the share again at any
 // message.
-func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, live *objects.Capability, events []*session.Event) error {
+func (s *Service) sendEvents(ctx context.Context, to *follower, live *objects.Capability, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {
@@ -135,7 +167,7 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, live *object
 			continue
 		}
 		limit, cancel := context.WithTimeout(ctx, s.cfg.StallTimeout)
-		err := conn.Write(limit, websocket.MessageText, append(items, ']'))
+		err := to.write(limit, append(items, ']'))
 		cancel()
 		if err != nil {
 			return err

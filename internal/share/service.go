@@ -79,7 +79,7 @@ type Config struct {
 	BodyTimeout  time.Duration // for a body to arrive
 	SyncTimeout  time.Duration // to commit received items, and to wait for a slot
 	StallTimeout time.Duration // a reader that takes nothing for this long is disconnected
-	PingInterval time.Duration // interval of pings on a silent /ws
+	PingInterval time.Duration // a /ws to which nothing was written for this long is pinged, and has as long to answer
 	RPCTimeout   time.Duration // a batch of Cap'n Web, from its request's head to the last answer
 }
 
@@ -91,7 +91,7 @@ func DefaultConfig() Config {
 		BodyBytes:    512 << 20, MessageBytes: 32 << 20, MaxOrdered: 1 << 17, Requests: 32,
 		CreatesPerHour: 3600, CreateBurst: 120, Writers: 16, DedupeWindow: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
-		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
+		PingInterval: 30 * time.Second, RPCTimeout: 2 * time.Minute,
 	}
 }
 

@@ -484,3 +484,48 @@ func TestBodiesOfReaders(t *testing.T) {
 		}
 	}
 }
+
+// A client that takes its time over what is written to it is not taken for gone; one to which nothing is written, and which does
+// not answer a ping, is.
+func TestWhoIsPinged(t *testing.T) {
+	t.Parallel()
+	const interval = time.Second
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.PingInterval, c.share.StallTimeout = interval, 2*patience })
+	small := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(64 << 10)
+		}
+		return c, err
+	}}}
+	follow := func(c createReply) *websocket.Conn {
+		conn, res, err := websocket.Dial(t.Context(), "ws://"+r.addr+"/ws/"+c.ID, &websocket.DialOptions{HTTPClient: small})
+		if err != nil {
+			t.Fatalf("%v: %v", res, err)
+		}
+		t.Cleanup(func() { _ = conn.CloseNow() })
+		conn.SetReadLimit(-1)
+		return conn
+	}
+	slow, dead, text := r.create("ses_slow"), follow(r.create("ses_dead")), strings.Repeat("x", 2<<20)
+	taking := make(chan error, 1)
+	to := follow(slow)
+	go func() {
+		_, array, err := to.Reader(t.Context()) // answers pings until there is something
+		if err == nil {
+			time.Sleep(3 * interval) // takes nothing
+			var read []byte
+			if read, err = io.ReadAll(array); err == nil && len(read) < len(text) {
+				err = fmt.Errorf("%d bytes came", len(read))
+			}
+		}
+		taking <- err
+	}()
+	r.want(200, r.sync(slow, message("msg_1", text)))
+	if err := <-taking; err != nil {
+		t.Errorf("who took nothing for a while, and then all: %v", err)
+	}
+	if _, _, err := dead.Read(t.Context()); err == nil {
+		t.Error("who answered no ping still follows")
+	}
+}
