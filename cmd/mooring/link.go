@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dialerror"
+	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/share"
 )
 
@@ -84,12 +85,8 @@ func (h *homeFlags) link(ref capability.Ref) error {
 	if capability.Sealed(ref.ID) {
 		return fault.Sealed.With("the ref is bound to a key, which no browser has: share one that is not sealed, and link that")
 	}
-	path, fragment := "/s/"+ref.ID, ref.Secret.RevealText()
-	if capability.IsSpace(ref.Target()) {
-		path, fragment = "/sessions", ref.ID+"#"+ref.Secret.RevealText()
-	}
 	h.warnOfSecret()
-	return h.printLink(ref.WebAddress() + path + "#" + fragment)
+	return h.printLink(ref.WebAddress() + page.RefPath(ref))
 }
 
 // linkCreator prints the URL prefix under which opencode shares with a create-only ref. A ref

@@ -71,7 +71,7 @@ func TestAssets(t *testing.T) {
 // forbids.
 func TestAssetsLoadNothing(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"page.css", "page.js", "theme.js", "mark.svg"} {
+	for _, name := range []string{"page.css", "page.js", "console.css", "console.js", "theme.js", "mark.svg"} {
 		text, err := os.ReadFile(filepath.Join("dist", name))
 		if err != nil {
 			t.Fatal(err)

@@ -134,13 +134,21 @@ func TestOddOrders(t *testing.T) {
 // stream to follow.
 func TestHeads(t *testing.T) {
 	t.Parallel()
+	kids := []*session.Listing{{Row: session.Row{ID: "ses_1", Created: 1, Parent: session.Parent{Key: "part/msg_1/prt_1"}}}}
 	for want, h := range map[string]page.Head{
-		"<title>Untitled session · Mooring</title>":                           {},
-		"<title>From info · Mooring</title>":                                  {Info: entry("session", `{"title":"From info"}`)},
-		`data-live="/at/s/x/live" data-cursor="18446744073709551615"`:         {Base: "/at", Live: "/s/x/live", Cursor: 1<<64 - 1},
-		`href="/at/assets/page-`:                                              {Base: "/at"},
-		`data-state="over"><span id="state" role="status">Revoked: it was so`: {Live: "/s/x/live", Over: fault.Revoked.With("it was so")},
-		`role="status">Deleted</span>`:                                        {Over: &fault.Error{Code: fault.SessionDeleted}},
+		"<title>Untitled session · Mooring</title>":                            {},
+		"<title>From info · Mooring</title>":                                   {Info: entry("session", `{"title":"From info"}`)},
+		`data-live="/at/s/x/live" data-cursor="18446744073709551615"`:          {Base: "/at", Live: "/s/x/live", Cursor: 1<<64 - 1},
+		`href="/at/assets/page-`:                                               {Base: "/at"},
+		`data-may="revert fork" data-script="/at/assets/console-`:              {Base: "/at", May: []string{"revert", "fork"}},
+		`href="#m-msg_2">this message</a>: <a href="#m-msg_9">its summary</a>`: {State: page.State{Compaction: session.Compaction{Upto: "message/msg_2", Summary: "message/msg_9"}}},
+		`<button type="button" class="button script" data-act="unrevert">`:     {May: []string{"revert"}, State: page.State{Revert: session.Revert{To: "message/msg_2", Actor: "owner", At: 1}}},
+		`by <bdi>owner</bdi>`:                                                  {State: page.State{Revert: session.Revert{To: "message/msg_2", Actor: "owner", At: 1}}},
+		`data-part="part/msg_1/prt_1"><a href="/at/sessions/ses_1">`:           {Base: "/at", State: page.State{Children: kids, Opens: "/sessions/"}},
+		`data-part="part/msg_1/prt_1"><code class="id">ses_1</code>`:           {Base: "/at", State: page.State{Children: kids}},
+		`<a href="#p-msg_1/prt_1">by this message</a>`:                         {State: page.State{Children: kids}},
+		`data-state="over"><span id="state" role="status">Revoked: it was so`:  {Live: "/s/x/live", Over: fault.Revoked.With("it was so")},
+		`role="status">Deleted</span>`:                                         {Over: &fault.Error{Code: fault.SessionDeleted}},
 	} {
 		var b strings.Builder
 		if err := page.Start(&b, h).End(); err != nil {
@@ -149,6 +157,9 @@ func TestHeads(t *testing.T) {
 		soundPage(t, want, b.String())
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in %s", want, b.String())
+		}
+		if h.May == nil && strings.Contains(b.String(), "data-act") {
+			t.Error("a page of a ref that may do nothing has a button")
 		}
 		if h.Over != nil && strings.Contains(b.String(), "data-live") {
 			t.Error("a page that is over follows a stream")

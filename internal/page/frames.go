@@ -17,6 +17,7 @@ import (
 //	gone   {"key"}                   a block was removed
 //	turn   {"message","status","html"}
 //	info   {"title","html"}          the session's own
+//	compacted {"html"}               up to where the session is compacted
 //	reload {}                        the page is to be loaded again
 type Frame struct {
 	Event string
@@ -67,6 +68,17 @@ func Frames(e *session.Event, place Placing) []Frame {
 		return []Frame{turnFrame(e, session.Interrupted.String())}
 	case session.MethodResumed:
 		return []Frame{turnFrame(e, session.Streaming.String())}
+	case session.MethodCompact:
+		p := read(e.Payload)
+		c := session.Compaction{Upto: p.at("upto").text(), Summary: p.at("summary").text(), At: e.At}
+		if !c.InForce() { // a ref of a part of the session is not shown where
+			return nil
+		}
+		var o out
+		compacted(&o, &c)
+		return []Frame{frame("compacted", struct {
+			HTML string `json:"html"`
+		}{string(o.b)})}
 	case session.MethodRevert, session.MethodUnrevert, session.MethodSettle: // what is hidden, or shown again, is not in the event
 		return []Frame{frame("reload", struct{}{})}
 	}

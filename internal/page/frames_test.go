@@ -79,6 +79,8 @@ func TestFrames(t *testing.T) {
 		{"revert", session.Event{Method: session.MethodRevert, Payload: []byte(`{"to":"message/m","ord":[1,0]}`)}, []string{"reload  "}},
 		{"unrevert", session.Event{Method: session.MethodUnrevert, Payload: []byte(`{"to":"message/m"}`)}, []string{"reload  "}},
 		{"what settles a revert", session.Event{Method: session.MethodSettle, Payload: []byte(`{"to":"message/m"}`)}, []string{"reload  "}},
+		{"compact", session.Event{Method: session.MethodCompact, Payload: []byte(`{"upto":"message/m","ord":[1,0],"summary":"message/s","place":[2,0]}`)}, []string{"compacted  its summary"}},
+		{"compact, of a ref of a part", session.Event{Method: session.MethodCompact, Payload: []byte(`{"hidden":1}`)}, nil},
 		{"delete", session.Event{Method: session.MethodDelete, Payload: []byte(`{}`)}, nil},
 		{"a method of later", session.Event{Method: "renameEverything", Key: "message/m", Payload: []byte(`{"role":"user"}`)}, nil},
 		{"a cursor mark", session.Event{Method: session.MethodPut, Key: "message/m", Hidden: true}, nil},

@@ -4,6 +4,7 @@ package page
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ type Head struct {
 	Base   string         // path prefix of the server ("" or "/prefix"): for assets and links
 	Over   *fault.Error   // why the session has ended; nil while it lives
 	Share  *Share         // of a session that an agent syncs to a public share; else nil
+	State  State          // of the session, beside its entries
+	May    []string       // what the page's ref may do: names of actions; nil on a page without a ref
 }
 
 // Doc is a session's page in progress.
@@ -40,6 +43,8 @@ type Doc struct {
 	contents contents
 	totals   totals
 	share    *Share
+	revert   session.Revert
+	may      []string
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
 }
@@ -59,13 +64,16 @@ func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
-	d := &Doc{w: w, share: h.Share}
-	s := shell{title: h.Title, base: h.Base, kind: "session"}
+	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May}
+	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May}
 	if h.Live != "" && h.Over == nil {
 		s.live = h.Base + h.Live
 	}
-	if strings.HasPrefix(h.Live, "/s/") {
+	switch {
+	case strings.HasPrefix(h.Live, "/s/"):
 		d.closes = h.Base + h.Live[:strings.LastIndexByte(h.Live, '/')] + "/close"
+	case strings.HasPrefix(h.Live, "/sessions/"):
+		d.closes = h.Base + "/sessions/close"
 	}
 	s.cursor, s.hash = h.Cursor, h.Hash
 	s.open(&d.o)
@@ -77,6 +85,7 @@ func Start(w io.Writer, h Head) *Doc {
 	d.o.lit(`<main id="session" tabindex="-1">`)
 	info(&d.o, h.Info)
 	lacks(&d.o, h.Share)
+	about(&d.o, h.Base, &h.State)
 	d.o.lit(`<div id="log">`)
 	d.flush()
 	return d
@@ -166,6 +175,7 @@ func (d *Doc) rest() {
 	if d.at != inRest {
 		d.close()
 		d.o.lit(`</div>`)
+		reverted(&d.o, &d.revert, slices.Contains(d.may, "revert"))
 		silence(&d.o, d.share, d.open || d.running)
 		d.o.lit(`<section id="rest" aria-label="Changes and models">`)
 		d.at = inRest

@@ -4,6 +4,7 @@ package page
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -17,6 +18,7 @@ type shell struct {
 	live   string // path of the live stream; "" for none
 	cursor uint64
 	hash   session.Hash
+	may    []string // Head.May
 }
 
 // open writes a document up to the page's own content.
@@ -37,6 +39,11 @@ func (s shell) open(o *out) {
 	o.attr("data-base", s.base)
 	if s.live != "" {
 		o.attr("data-live", s.live)
+	}
+	if s.may != nil {
+		o.attr("data-may", strings.Join(s.may, " "))
+		o.attr("data-script", assetPath(s.base, "console.js"))
+		o.attr("data-style", assetPath(s.base, "console.css"))
 	}
 	if s.kind == "session" {
 		o.attr("data-cursor", strconv.FormatUint(s.cursor, 10))

@@ -19,12 +19,12 @@ import (
 // element stand under "".
 var allowed = map[string][]string{
 	"":     {"id", "class", "hidden", "title", "dir", "data-key", "tabindex", "role", "aria-label", "aria-live", "aria-labelledby", "aria-hidden", "aria-pressed"},
-	"html": {"lang"}, "head": nil, "title": nil, "meta": {"charset", "name", "content"}, "link": {"rel", "type", "href"}, "script": {"src", "type"}, "body": {"data-page", "data-base", "data-live", "data-cursor", "data-hash"},
+	"html": {"lang"}, "head": nil, "title": nil, "meta": {"charset", "name", "content"}, "link": {"rel", "type", "href"}, "script": {"src", "type"}, "body": {"data-page", "data-base", "data-live", "data-cursor", "data-hash", "data-may", "data-script", "data-style"},
 	"main": nil, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open", "data-indexing"}, "noscript": nil, "dialog": nil,
-	"h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "p": {"data-state"}, "pre": nil, "code": nil, "span": nil, "strong": nil, "em": nil, "del": nil, "ins": nil, "kbd": nil, "br": nil, "hr": nil, "mark": nil, "blockquote": nil,
-	"ul": nil, "ol": {"start"}, "li": nil, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
+	"h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "p": {"data-state", "data-upto"}, "pre": nil, "code": nil, "span": {"data-started"}, "strong": nil, "em": nil, "del": nil, "ins": nil, "kbd": nil, "br": nil, "hr": nil, "mark": nil, "blockquote": nil,
+	"ul": nil, "ol": {"start"}, "li": {"data-child", "data-part"}, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
 	"table": nil, "caption": nil, "thead": nil, "tbody": nil, "tr": nil, "th": {"align"}, "td": {"align", "data-n"},
-	"a": {"href", "rel", "target"}, "img": {"src", "alt", "loading", "decoding"}, "button": {"type", "data-do", "data-close"},
+	"a": {"href", "rel", "target"}, "img": {"src", "alt", "loading", "decoding"}, "button": {"type", "data-do", "data-close", "data-act"}, "bdi": nil,
 	"form": {"method", "action", "data-open"}, "label": nil, "input": {"type", "name", "value", "placeholder", "autocomplete", "spellcheck", "required", "checked"}, "select": {"name"}, "option": {"value", "selected"},
 	"svg": {"viewbox", "width", "height"}, "path": {"d", "fill", "stroke", "stroke-width", "stroke-linecap"}, "circle": {"cx", "cy", "r", "fill", "stroke", "stroke-width"},
 }
@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 var void = []string{"meta", "link", "br", "hr", "img", "input"}
 
 // own are the ids that are the page's.
-var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more"}
+var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more", "about", "children", "compacted", "reverted"}
 
 var (
 	hrefs  = regexp.MustCompile(`^(https?://[^/]|mailto:|#|/([^/]|$))`)
@@ -110,7 +110,7 @@ func element(t html.Token, whole bool, ids map[string]bool) error {
 				return fmt.Errorf("two elements have the id %q", a.Val)
 			}
 			ids[a.Val] = true
-			if !blocks.MatchString(a.Val) && (!whole || !slices.Contains(own, a.Val)) {
+			if !blocks.MatchString(a.Val) && a.Val != "compacted" && (!whole || !slices.Contains(own, a.Val)) {
 				return fmt.Errorf("an id %q", a.Val)
 			}
 		case a.Key == "name" && t.Data != "meta" && !slices.Contains([]string{"q", "order", "deleted"}, a.Val):

@@ -29,6 +29,11 @@ func toolPart(o *out, e *session.Entry, p fields) {
 		name = "tool"
 	}
 	partOpen(o, e, class, p)
+	if started := state.at("metadata", "sessionId").label(); started != "" { // opencode's task
+		o.lit(`<span hidden`)
+		o.attr("data-started", started)
+		o.lit(`></span>`)
+	}
 	o.lit(`<details class="card"><summary><span class="name">`)
 	o.text(name)
 	o.lit(`</span>`)

@@ -99,7 +99,7 @@ func TestXSSInKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, shape := range []string{`{"type":"tool","tool":"bash","state":{"status":X}}`, `{"type":"tool","tool":X,"state":{"status":"error","error":X}}`, `{"type":X}`, `{"type":X,"text":X}`,
+		for _, shape := range []string{`{"type":"tool","tool":"bash","state":{"status":X}}`, `{"type":"tool","tool":X,"state":{"status":"error","error":X}}`, `{"type":X}`, `{"type":X,"text":X}`, `{"type":"tool","tool":"task","state":{"metadata":{"sessionId":X}}}`,
 			`{"type":"tool","tool":"todowrite","state":{"input":{"todos":[{"status":X,"content":X}]}}}`} {
 			sound(t, payload, page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, session.Change{}, nil))
 		}
@@ -114,7 +114,9 @@ func TestXSSInPages(t *testing.T) {
 	t.Parallel()
 	for _, payload := range corpus(t) {
 		var b bytes.Buffer
-		d := page.Start(&b, page.Head{Title: payload, ID: payload, Live: "/s/x/live", Over: fault.Revoked.With("%s", payload)})
+		d := page.Start(&b, page.Head{Title: payload, ID: payload, Live: "/s/x/live", Over: fault.Revoked.With("%s", payload), May: []string{"revert", "fork"}, State: page.State{
+			Revert: session.Revert{To: "message/m", Actor: payload, At: 1}, Compaction: session.Compaction{Upto: "message/m", Summary: "message/m"},
+			Children: []*session.Listing{{Row: session.Row{ID: "ses_1", Created: 1, Parent: session.Parent{Key: payload}}}}, Opens: "/sessions/", More: true}})
 		d.Message(&session.Entry{Key: "message/m", Payload: []byte(`{"role":"user"}`)}, nil)
 		text, err := json.Marshal(map[string]string{"type": "text", "text": payload})
 		if err != nil {

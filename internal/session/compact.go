@@ -58,6 +58,15 @@ func (r *Row) CompactedTo(g *capability.Grant) Compaction {
 	return r.Compacted()
 }
 
+// RevertedTo returns what a session is reverted to, as a ref is shown it: nothing if the ref does not show all of
+// the session.
+func (r *Row) RevertedTo(g *capability.Grant) Revert {
+	if !showsAll(g) {
+		return Revert{}
+	}
+	return r.Revert
+}
+
 // compactPayload is the payload of a compact event, and a member of a fork's.
 type compactPayload struct {
 	Upto    string     `json:"upto"`

@@ -1,6 +1,7 @@
 // Package web serves HTML pages over HTTP: /share/ID (a public share), /s/REF (a session under a
-// ref), /sessions (the sessions a space's ref may list) and the addresses below them. Package
-// page renders the content; package objects decides at every read whether it may be seen.
+// ref), /sessions (the sessions a space's ref may list), /sessions/ID (one of them, by the right
+// manage) and the addresses below them. Package page renders the content, package console does what
+// buttons ask for; package objects decides at every read and action whether it is allowed.
 //
 //	GET  …/          the page as of now (paint.go)
 //	GET  …/?q=WORDS  what a search of the session finds (search.go)
@@ -9,8 +10,9 @@
 //	POST …/open      a token for a ref's secret (open.go, token.go)
 //	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has
+//	POST …/do        an action (action.go, package console)
 //
-// /s/REF and /sessions are the same empty pages for every visitor; requested again with a token
+// /s/REF, /sessions and /sessions/ID are the same empty pages for every visitor; requested again with a token
 // they show the ref's content.
 //
 // Readers are untrusted: the time, size and number of pages in progress are bounded, response

@@ -46,6 +46,11 @@ func (m *made) tour(ref capability.Ref, public capability.PublicShare) map[strin
 		"/s/" + ref.ID + "/open":                        405,
 		"/s/" + ref.ID + "/close":                       405,
 		"/s/" + ref.ID + "/public":                      405,
+		"/s/" + ref.ID + "/do":                          405,
+		"/sessions/" + m.id:                             200,
+		"/sessions/" + m.id + "/do":                     405,
+		"/sessions/" + m.id + "/block?key=message/m":    401,
+		"/sessions/ses_1":                               404,
 		"/s/" + m.r.owner.ID:                            404,
 		"/s/" + m.id:                                    404,
 		"/s/x%2f..%2f..%2fetc":                          404,
@@ -103,7 +108,7 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: it echoes what was asked for", path)
 		}
 		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, "BREW", http.MethodPost} {
-			if strings.HasSuffix(path, "/open") || strings.HasSuffix(path, "/close") || strings.HasSuffix(path, "/public") || want == 404 && !strings.Contains(path, "block") {
+			if strings.HasSuffix(path, "/open") || strings.HasSuffix(path, "/close") || strings.HasSuffix(path, "/do") || strings.HasSuffix(path, "/public") || want == 404 && !strings.Contains(path, "block") {
 				continue
 			}
 			got := newBrowser(t).send(method, r.url(path), "")

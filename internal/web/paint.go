@@ -42,6 +42,15 @@ func (q *request) paint() {
 		q.refuse(err)
 		return
 	}
+	head := page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc),
+		State: page.State{Revert: desc.Row.RevertedTo(desc.Grant), Compaction: desc.Row.CompactedTo(desc.Grant)}}
+	if !q.isShare() {
+		if err := q.addChildren(h, &head.State); err != nil {
+			q.refuse(err)
+			return
+		}
+		head.May = q.allowed(desc.Grant)
+	}
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
@@ -52,7 +61,7 @@ func (q *request) paint() {
 	}
 	defer q.site.releaseRender()
 	p := &painting{req: q, capability: h, out: q.newPacedWriter()}
-	p.doc = page.Start(&p.buf, page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc)})
+	p.doc = page.Start(&p.buf, head)
 	if err := p.send(); err != nil {
 		return // the reader has gone
 	}

@@ -48,7 +48,7 @@ func listLink(q session.ListQuery, after string) string {
 // serveSessions writes the list, or the page that asks for a ref.
 func (q *request) serveSessions() {
 	if q.token == "" {
-		q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.SignIn(w, q.base) })
+		q.serveSignIn()
 		return
 	}
 	space, err := q.fromToken(q.caller())
@@ -61,6 +61,11 @@ func (q *request) serveSessions() {
 		return
 	}
 	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.Sessions(w, list) })
+}
+
+// serveSignIn writes the page that asks for a space's ref.
+func (q *request) serveSignIn() {
+	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.SignIn(w, q.base) })
 }
 
 // readList reads one page of the list.

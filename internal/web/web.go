@@ -94,9 +94,15 @@ func (s *Site) Mount() {
 func (s *Site) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(*request){
-		"/sessions":        func(q *request) { q.serveRead(q.serveSessions) },
-		"/sessions/open":   func(q *request) { q.servePost(q.openSpace) },
-		"/sessions/close":  func(q *request) { q.servePost(q.dropToken) },
+		"/sessions":       func(q *request) { q.serveRead(q.serveSessions) },
+		"/sessions/open":  func(q *request) { q.servePost(q.openSpace) },
+		"/sessions/close": func(q *request) { q.servePost(q.dropToken) },
+
+		"/sessions/{session}":       func(q *request) { q.serveRead(q.serveSession) },
+		"/sessions/{session}/live":  func(q *request) { q.serveRead(q.serveLive) },
+		"/sessions/{session}/block": func(q *request) { q.serveRead(q.serveBlock) },
+		"/sessions/{session}/do":    func(q *request) { q.servePost(q.serveAction) },
+
 		"/share/{id}":      func(q *request) { q.serveRead(q.serveSession) },
 		"/share/{id}/live": func(q *request) { q.serveRead(q.serveLive) },
 		"/s/{id}":          func(q *request) { q.serveRead(q.serveSession) },
@@ -104,6 +110,7 @@ func (s *Site) newMux() *http.ServeMux {
 		"/s/{id}/open":     func(q *request) { q.servePost(q.openSession) },
 		"/s/{id}/close":    func(q *request) { q.servePost(q.dropToken) },
 		"/s/{id}/public":   func(q *request) { q.servePost(q.servePublicShare) },
+		"/s/{id}/do":       func(q *request) { q.servePost(q.serveAction) },
 
 		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
 		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },
@@ -138,8 +145,10 @@ type request struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
-	path string // of the page, below base: /share/ID, /s/REF or /sessions
-	id   string // of the share or the ref; "" for /sessions
+	path string // of the page, below base: /share/ID, /s/REF, /sessions or /sessions/ID
+	id   string // of the share or the ref; "" for /sessions and below
+
+	session string // of /sessions/ID
 
 	resolve func(*objects.Caller) (*objects.Capability, error) // returns the session of a page
 
@@ -153,15 +162,19 @@ func (s *Site) newRequest(w http.ResponseWriter, r *http.Request) *request {
 
 // serve serves a request for a page, or below one, of a kind: "sessions", "share" or "s".
 func (q *request) serve(kind string, serve func(*request)) {
-	q.id = q.r.PathValue("id")
-	if kind == "share" && !isPublicID(q.id) || kind == "s" && !capability.IsSession(capability.Target(q.id)) {
+	q.id, q.session = q.r.PathValue("id"), q.r.PathValue("session")
+	if kind == "share" && !isPublicID(q.id) || kind == "s" && !capability.IsSession(capability.Target(q.id)) || q.session != "" && !capability.IsSession(q.session) {
 		q.notFound()
 		return
 	}
-	q.path = path.Join("/", kind, q.id)
-	if q.resolve = q.fromToken; kind == "share" {
+	q.path = path.Join("/", kind, q.id, q.session)
+	switch q.resolve = q.fromToken; {
+	case kind == "share":
 		q.resolve = q.publicSession
-	} else {
+	case q.session != "":
+		q.resolve = q.managedSession
+		fallthrough
+	default:
 		q.clearOldCookies()
 	}
 	serve(q)
@@ -174,6 +187,8 @@ func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
 // a token the page that asks for it.
 func (q *request) serveSession() {
 	switch {
+	case q.token == "" && q.session != "":
+		q.serveSignIn()
 	case q.token == "" && !q.isShare():
 		q.serveUnlock()
 	case q.r.URL.Query().Has("q"):
@@ -210,6 +225,15 @@ func (q *request) servePost(serve func()) {
 // caller returns the request's caller.
 func (q *request) caller() *objects.Caller {
 	return q.site.server.Caller(q.r.Context(), q.r.RemoteAddr)
+}
+
+// managedSession returns a session of the space whose ref the token is for, by the right manage.
+func (q *request) managedSession(c *objects.Caller) (*objects.Capability, error) {
+	space, err := q.fromToken(c)
+	if err != nil {
+		return nil, err
+	}
+	return space.Open(q.r.Context(), q.session)
 }
 
 // publicSession returns the session that a public share shows.

@@ -1,6 +1,6 @@
 // The ids of blocks: messages, parts, and other keys.
 
-const own = new Set(["session", "contents", "find", "log", "rest", "title"]);
+const own = new Set(["session", "contents", "find", "log", "rest", "title", "children"]);
 
 // isAnchor says whether a fragment is a position in a page, not a secret.
 export const isAnchor = (fragment) => /^(m-|p-|k-)/.test(fragment) || own.has(fragment);

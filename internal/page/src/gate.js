@@ -3,6 +3,7 @@
 
 import { isAnchor } from "./anchors.js";
 import { paint } from "./paint.js";
+import { reason } from "./reply.js";
 import { askTabs, browserId, drop, headers, keep, token } from "./token.js";
 
 // start is called once the content is there.
@@ -158,16 +159,4 @@ function fragment() {
   const found = secretIn(location.href);
   if (found) history.replaceState(null, "", location.pathname + location.search);
   return found;
-}
-
-// The text of a server's refusal.
-export async function reason(reply) {
-  try {
-    const body = await reply.json();
-    const text = body.message ?? body.error?.message ?? body.error;
-    if (typeof text === "string" && text) return text;
-  } catch {
-    // Not JSON: the status has to do.
-  }
-  return `The server refuses (${reply.status} ${reply.statusText}).`;
 }

@@ -69,7 +69,7 @@ export function keys(contents, follower, search) {
     "?": () => help.showModal(),
   };
   document.addEventListener("keydown", (e) => {
-    if (e.ctrlKey || e.metaKey || e.altKey || help.open || e.target.closest?.("input, select, textarea")) return;
+    if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]") || e.target.closest?.("input, select, textarea")) return;
     const does_ = does[e.key];
     if (does_) {
       e.preventDefault();

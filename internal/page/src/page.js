@@ -6,7 +6,7 @@ import { leaving } from "./leaving.js";
 import { session } from "./session.js";
 import { themeButton } from "./theme-button.js";
 import { localTimes } from "./times.js";
-import { shareToken } from "./token.js";
+import { headers, shareToken, spaceToken } from "./token.js";
 
 leaving();
 shareToken();
@@ -20,9 +20,19 @@ function start() {
   const close = document.querySelector("[data-do=close]")?.dataset.close; // of a page that a ref shows
   if (page === "unlock" || page === "signin") gate(start);
   if (close && (page === "session" || page === "sessions")) another(close.replace(/close$/, "open"), page === "session" ? "session" : "list");
+  actions();
   if (page === "session") {
     // A position in the page that was there before its content.
     if (close && location.hash) location.replace(location.href);
     session();
   }
+}
+
+// The script and the style of a page's buttons by which something is done; pages without a ref do not load them. The
+// script asks this one for the headers of its requests.
+function actions() {
+  const { script, style } = document.body.dataset;
+  if (!script) return;
+  document.addEventListener("mooring-ask", ({ detail }) => Object.assign(detail, { headers, spaceToken }));
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: style }), Object.assign(document.createElement("script"), { type: "module", src: script }));
 }

@@ -1,7 +1,7 @@
 // The search of a session's page: the server is asked, and what it finds is listed beside the session, as on the page that
 // it makes of a search for those without this script.
 
-import { reason } from "./gate.js";
+import { reason } from "./reply.js";
 import { localTimes } from "./times.js";
 import { headers } from "./token.js";
 

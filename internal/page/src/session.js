@@ -9,6 +9,7 @@ import { Follower } from "./scroll.js";
 import { Search } from "./search.js";
 import { Silence } from "./silence.js";
 import { Growing } from "./text.js";
+import { localTimes } from "./times.js";
 import { headers } from "./token.js";
 import { Totals } from "./totals.js";
 
@@ -61,6 +62,7 @@ export function session() {
   const changed = (key) => {
     const { kind, message } = parseKey(key);
     if (kind === "message") {
+      mark();
       totals.message(message, blocks.article(message));
       contents.message(message);
       if (contents.shows(message)) for (const part of blocks.article(message).querySelectorAll(".part.text")) growing.named(part.dataset.key, part);
@@ -69,7 +71,16 @@ export function session() {
       contents.part(message);
     }
     follower.changed();
+    document.dispatchEvent(new CustomEvent("mooring-changed", { detail: key }));
   };
+
+  // Marks the message up to which the session is compacted.
+  const mark = () => {
+    const upto = document.getElementById("compacted")?.dataset.upto;
+    for (const old of document.querySelectorAll(".upto")) if (old.id !== `m-${upto}`) old.classList.remove("upto");
+    if (upto) document.getElementById(`m-${upto}`)?.classList.add("upto");
+  };
+  mark();
 
   // Leads to what a search has found: a block, which is loaded if it has not come yet.
   let wanted; // the key of a block to which it leads once it is there
@@ -134,6 +145,12 @@ export function session() {
         changed(key);
       },
       turn: ({ message, html }) => blocks.turn(message, html),
+      compacted: ({ html }) => {
+        document.getElementById("compacted")?.remove();
+        document.getElementById("about").insertAdjacentHTML("afterbegin", html);
+        localTimes(document.getElementById("about"));
+        mark();
+      },
       info: ({ title, html }) => {
         if (title) {
           document.getElementById("title").textContent = title;

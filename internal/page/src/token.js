@@ -3,9 +3,14 @@
 // ask; pages of other ports and sites do not.
 
 const prefix = "mooring-token:";
-const name = prefix + location.pathname;
+const name = prefix + page(location.pathname);
 const tabs = new BroadcastChannel("mooring-pages");
 let inMemory; // if there is no storage
+
+// The path of the page that a token is for: below /sessions, and below a ref's session, it is the one above.
+export function page(path) {
+  return /^(.*\/(?:sessions|s\/[^/]+))(?:\/.*)?$/.exec(path)?.[1] ?? path;
+}
 
 export function token() {
   return stored(name) ?? inMemory;
@@ -48,16 +53,22 @@ export function shareToken() {
 }
 let answered;
 
-// Asks the other tabs for this page's token, and waits briefly.
-export function askTabs() {
+// The token of the space's sessions, which this tab may have, or another of this server.
+export async function spaceToken() {
+  const of = `${prefix}${document.body.dataset.base ?? ""}/sessions`;
+  return stored(of) ?? (await askTabs(of));
+}
+
+// Asks the other tabs for a token, this page's or another's, and waits briefly.
+export function askTabs(of = name) {
   return new Promise((resolve) => {
     const end = setTimeout(() => resolve(undefined), 400);
     answered = (data) => {
-      if (data?.name !== name || typeof data.token !== "string") return;
+      if (data?.name !== of || typeof data.token !== "string") return;
       clearTimeout(end);
       resolve(data.token);
     };
-    tabs.postMessage({ ask: name });
+    tabs.postMessage({ ask: of });
   }).finally(() => (answered = undefined));
 }
 
@@ -69,7 +80,7 @@ export function endToken() {
 
 function leave() {
   drop();
-  location.replace(location.pathname);
+  location.replace(page(location.pathname));
 }
 
 function stored(key) {

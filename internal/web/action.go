@@ -1,0 +1,98 @@
+// Actions: what the buttons of an opened page ask for (package console).
+
+package web
+
+import (
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/web/console"
+)
+
+// spaceTokenHeader carries the token of the space's page, for an action on a session's page that is done in
+// the space, too.
+const spaceTokenHeader = "Mooring-Space-Token"
+
+// serveAction does an action under the page's ref, and writes its answer.
+func (q *request) serveAction() {
+	sent, refused := console.Parse(q.r.Body)
+	if refused != nil {
+		q.refuse(refused)
+		return
+	}
+	on, err := q.actsOn()
+	var done *console.Answer
+	if err == nil {
+		done, err = console.Do(q.r.Context(), on, sent)
+	}
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, append(httpkit.JSON(done), '\n'))
+}
+
+// actsOn returns what the request's action is done on.
+func (q *request) actsOn() (on *console.Page, err error) {
+	c := q.caller()
+	on = &console.Page{Token: q.token, Address: q.origin() + q.base, Assume: c.Assume}
+	if on.Session, err = q.resolve(c); err != nil {
+		return nil, err
+	}
+	if token := q.r.Header.Get(spaceTokenHeader); token != "" || q.session != "" {
+		on.Space, err = q.spaceOf(c, token)
+	}
+	return on, err
+}
+
+// spaceOf returns the space of a token, or of the page's own where the page is one of a space.
+func (q *request) spaceOf(c *objects.Caller, token string) (*objects.Capability, error) {
+	space := *q
+	if space.id = ""; q.session == "" {
+		space.token = token
+	}
+	return space.fromToken(c)
+}
+
+// maxChildren bounds the children that a page lists.
+const maxChildren = 200
+
+// addChildren adds the sessions that were started by a page's session.
+func (q *request) addChildren(h *objects.Capability, to *page.State) error {
+	children, err := h.Children(q.r.Context(), "", maxChildren)
+	if err != nil {
+		return err
+	}
+	to.Children, to.More = children.Sessions, children.Next != ""
+	if q.session != "" {
+		to.Opens = "/sessions/"
+	}
+	return nil
+}
+
+// allowed returns the actions that a page has buttons for. Forking takes a ref of the space that may create: the
+// page's own or, on a page of a session's ref, that of a page of the space that the browser has open too, which
+// the script looks for.
+func (q *request) allowed(g *capability.Grant) []string {
+	may := []string{}
+	if q.session == "" || q.mayCreate() {
+		may = append(may, "fork")
+	}
+	if g.Rights.Has(capability.Revert) && g.ShowsAllKeys() && g.VisibleFrom <= 1 && g.WriteKeys == nil {
+		may = append(may, "revert")
+	}
+	return may
+}
+
+// mayCreate reports whether the ref of a page below /sessions may make sessions.
+func (q *request) mayCreate() bool {
+	space, err := q.fromToken(q.caller())
+	if err != nil {
+		return false
+	}
+	desc, err := space.Describe(q.r.Context())
+	return err == nil && desc.Grant.Rights.Has(capability.Create)
+}

@@ -1,0 +1,66 @@
+// What a page sends and is answered.
+
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// MaxRequest bounds a request's body, in bytes.
+const MaxRequest = 16 << 10
+
+// Request is an action as a page's script sends it.
+type Request struct {
+	ID string `json:"id"` // the action's: a ULID
+	Do string `json:"do"` // which it is: a key of actions
+
+	Message string `json:"message"` // of revert and fork: the message's id
+	Label   string `json:"label"`   // of the new ref
+	Secret  string `json:"secret"`  // of the new ref
+}
+
+// Answer is what has been done.
+type Answer struct {
+	Said    string `json:"said"`              // in words
+	Link    string `json:"link,omitempty"`    // to the page of the ref that was made, with its secret: shown once
+	Session string `json:"session,omitempty"` // that was made
+}
+
+// Parse parses a request.
+func Parse(body io.Reader) (*Request, *fault.Error) {
+	text, err := io.ReadAll(io.LimitReader(body, MaxRequest+1))
+	switch {
+	case err != nil:
+		return nil, fault.Malformed.With("the request did not arrive whole")
+	case len(text) > MaxRequest:
+		return nil, fault.TooLarge.With("the request is longer than %d bytes", MaxRequest)
+	}
+	r, lines := &Request{}, json.NewDecoder(bytes.NewReader(text))
+	lines.DisallowUnknownFields()
+	if err := lines.Decode(r); err != nil || lines.Decode(new(any)) != io.EOF {
+		return nil, fault.Malformed.With("the request is not one JSON object of an action's members")
+	}
+	if id, err := ulid.ParseStrict(r.ID); err != nil || id.String() != r.ID {
+		return nil, fault.BadArgument.With("an action's id is a ULID")
+	}
+	if actions[r.Do] == nil {
+		return nil, fault.UnknownMethod.With("there is no action %q", fault.Clip(r.Do))
+	}
+	return r, nil
+}
+
+// newRef returns the ref to target that the request's secret makes.
+func (r *Request) newRef(target string) (capability.Ref, error) {
+	secret, err := capability.ParseSecret(r.Secret)
+	if err != nil {
+		return capability.Ref{}, err
+	}
+	return capability.Ref{}.With(capability.DeriveID(target, secret), secret), nil
+}
