@@ -3,6 +3,7 @@
 
 export async function paint(reply) {
   const parsed = document.implementation.createHTMLDocument();
+  parsed.open(); // or what is written is put into its body
   const decoder = new TextDecoder();
   let shown = false;
   try {
