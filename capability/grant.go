@@ -12,6 +12,7 @@ type Grant struct {
 	Owner          bool     `json:"owner,omitempty"`      // owner refs have no epoch and survive every bumpEpoch
 	Epoch          uint64   `json:"epoch,omitempty"`      // the session's epoch it was minted under; 0 if Owner, and for a space
 	Rights         Rights   `json:"rights"`               //
+	Children       Rights   `json:"children,omitempty"`   // in the session's children, of all depths; 0: it does not reach them
 	Methods        []string `json:"methods,omitempty"`    // append is limited to these methods; nil means all
 	Expires        int64    `json:"expires,omitempty"`    // Unix ms, the first at which it is dead; 0 never
 	VisibleFrom    uint64   `json:"from,omitempty"`       // first visible cursor; 0 and 1 mean all

@@ -31,11 +31,12 @@ const DefaultOwnerActor = "owner"
 // first visible cursor, limit, message, keys and actor. MintOwner uses only ID, Hash, Expires, Seal,
 // Label and Actor.
 type MintRequest struct {
-	ID      string // for the parent's target, or the new session for MintOwner
-	Hash    [32]byte
-	Rights  Rights   // required by Mint
-	Methods []string // not an empty list
-	Expires int64    // Unix ms; not past, by the database's clock
+	ID       string // for the parent's target, or the new session for MintOwner
+	Hash     [32]byte
+	Rights   Rights   // required by Mint
+	Children Rights   // in the session's children; 0: it does not reach them, whatever the parent does
+	Methods  []string // not an empty list
+	Expires  int64    // Unix ms; not past, by the database's clock
 	// Lifetime takes precedence over Expires: ms from the time of minting.
 	Lifetime       uint64
 	VisibleFrom    uint64
@@ -69,7 +70,7 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 	if err != nil {
 		return nil, err
 	}
-	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Methods: slices.Clone(m.Methods),
+	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Children: m.Children, Methods: slices.Clone(m.Methods),
 		Expires: cmp.Or(expires, parent.Expires), VisibleFrom: cmp.Or(m.VisibleFrom, parent.VisibleFrom), MaxRedemptions: cmp.Or(m.MaxRedemptions, parent.MaxRedemptions),
 		Message: cmp.Or(m.Message, parent.Message), ReadKeys: slices.Clone(m.ReadKeys), WriteKeys: slices.Clone(m.WriteKeys), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
@@ -85,6 +86,9 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 		g.WriteKeys = slices.Clone(parent.WriteKeys)
 	}
 	if err := checkMinted(g); err != nil {
+		return nil, err
+	}
+	if err := checkReach(g); err != nil {
 		return nil, err
 	}
 	if err := CheckWithin(parent, g); err != nil {
@@ -170,7 +174,7 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 	return g, nil
 }
 
-// CheckWithin returns nil if child is within parent in every dimension: target, rights, append's
+// CheckWithin returns nil if child is within parent in every dimension: target, rights, rights in children, append's
 // methods, epoch, expiry, first visible cursor, message, keys, redemptions, seal, actor; and it is no
 // owner ref. The error is Widening.
 func CheckWithin(parent, child *Grant) *fault.Error {
@@ -181,6 +185,8 @@ func CheckWithin(parent, child *Grant) *fault.Error {
 		return fault.Widening.With("owner refs are made with their session and not by sharing")
 	case !parent.Rights.Has(child.Rights):
 		return fault.Widening.With("the new ref would carry %s, its parent carries %s", child.Rights, parent.Rights)
+	case !parent.givesInChildren().Has(child.Children):
+		return fault.Widening.With("the new ref would carry %s in children, its parent may give %s there", child.Children, parent.givesInChildren())
 	case !parent.Owner && child.Epoch != parent.Epoch:
 		return fault.Widening.With("the new ref would be of epoch %d, its parent is of epoch %d", child.Epoch, parent.Epoch)
 	case child.Rights.Has(Append) && len(parent.Methods) > 0 && (len(child.Methods) == 0 || !subset(child.Methods, parent.Methods)):

@@ -50,7 +50,7 @@ interface Gateway {
   # resume (the hash beside a cursor), hints (Batch.hints), lifetime (Attenuation.lifetime),
   # understands (that field, where one reads), and the features in use, which ops may need: keys
   # (keys of one's own kinds with any JSON value, patch, add and expect), search (which reads), fork
-  # (its argument message), children (create's argument parent), manage (Space.open). A feature comes into use
+  # (its argument message), children (create's argument parent), manage (Space.open), reach (Session.open). A feature comes into use
   # when every replica knows it: clients keep ops that need one until hello names it.
   # history is an id of what the database's commits belong to. It is another one since the
   # database was restored from a copy; empty if the server does not know it yet.
@@ -163,6 +163,8 @@ struct Attenuation {
                                 # which a server goes that does not know it; 0: none
   readKeys @8 :List(Text);      # show only these keys; a text that ends in "/" is all that is below it.
   writeKeys @9 :List(Text);     # write only these. With one of the two, rights has the bit keyLimits
+  children @10 :UInt16;         # rights in the session's children, of all depths, that are there and that come;
+                                # 0: it does not reach them, whatever the present one does
 }
 
 const keyLimits :UInt16 = 0x8000;
@@ -292,6 +294,7 @@ struct GrantInfo {
   seal @15 :Data;               # Ed25519 public key it is bound to; empty: none
   readKeys @16 :List(Text);     # the keys it shows, and those it writes, as in Attenuation;
   writeKeys @17 :List(Text);    # empty: all
+  children @18 :UInt16;         # rights in the session's children; 0: it does not reach them
 }
 
 interface Session extends(Persistent(SturdyRef, Text)) {
@@ -316,11 +319,13 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # Every event after options.from, once, in order, in windows of bytes: the
   # sink's returns are the acknowledgements.
 
-  revoke @4 (ref :Text, epoch :Bool, takeOver :Bool) -> (cut :UInt64, epoch :UInt64, refusal :Refusal);
+  revoke @4 (ref :Text, epoch :Bool, takeOver :Bool)
+      -> (cut :UInt64, epoch :UInt64, refusal :Refusal, children :List(ChildCut), childCount :UInt32);
   # At once and without an outbox: ref and its subtree, or with epoch every
   # share of the session. cut is the cursor after which nothing under that
   # authority commits. The same rules as the ops revoke and bumpEpoch. Through Space.open,
-  # the owner's ref of the session is revoked only with takeOver.
+  # the owner's ref of the session is revoked only with takeOver. Where a ref that reaches
+  # children has died, children has the cuts in them, by id, the first 1,000 of childCount.
 
   events @5 (from :UInt64, limit :UInt32, hash :Data, understands :List(Text), keys :List(Text)) -> (events :List(Event), cursor :UInt64);
   # A page of the log after cursor from; cursor is the session's. hash is that of
@@ -386,6 +391,18 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # id, parent and time of creation, and nothing else. Where more is set the next page is after
   # next; this one may be empty. A ref that shows some keys alone shows those which these
   # have started, one with a first cursor none. It takes read.
+
+  open @16 (session :Text) -> (session :Session);
+  # A session below this one, at any depth, with the rights that this one's ref has in
+  # children and under its id. Nothing is recorded by it. One that is below is opened under a
+  # dead ref too: it repeats recorded outcomes, and records denials. An attenuated one opens
+  # them if its limits name rights in children.
+}
+
+struct ChildCut {
+  # Where a session's ref ended in a child.
+  session @0 :Text;
+  cut @1 :UInt64;       # nothing under the ref commits there after it
 }
 
 struct Found {

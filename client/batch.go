@@ -371,12 +371,16 @@ func (b *Batch) Finalize(message, status string) *Promise {
 
 // ShareOptions limit a new ref: it allows at most what the ref it is minted from does.
 type ShareOptions struct {
-	Rights   capability.Rights // at least one
-	Methods  []string          // append only these methods; nil all, and an empty list is refused
-	Lifetime time.Duration     // lifetime from when the op applies, by the server's clock; 0 unlimited
-	Expires  time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
-	From     uint64            // first visible cursor; 0 all
-	Message  string            // only this message, with its parts and turn; "" all
+	Rights capability.Rights // at least one
+	// Children are the rights in the session's children (Session.Open), at any depth, those that are there and those
+	// that come: among Rights, and none that make or end refs. 0: it does not reach them. Such a ref has none of
+	// From, Message, ReadKeys and WriteKeys; its end is a cut in each child.
+	Children capability.Rights
+	Methods  []string      // append only these methods; nil all, and an empty list is refused
+	Lifetime time.Duration // lifetime from when the op applies, by the server's clock; 0 unlimited
+	Expires  time.Time     // instead of Lifetime: when it ends, by the server's clock, which must not be past it
+	From     uint64        // first visible cursor; 0 all
+	Message  string        // only this message, with its parts and turn; "" all
 	// ReadKeys are the keys that the ref shows; cursor marks stand for all else. A text that ends in
 	// "/" is all that is below it, any other exactly that key. They do not limit writing; nil is all.
 	ReadKeys []string
@@ -457,6 +461,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := o.newRef(b.session.saved.Ref, b.session.id)
 	err := o.check()
 	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", ref.Secret.HashText()}, Arg{"rights", o.Rights})
+	if o.Children != 0 {
+		p.Arg("children", o.Children)
+	}
 	if o.Methods != nil {
 		p.Arg("methods", o.Methods)
 	}

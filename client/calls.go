@@ -167,6 +167,7 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 		rights |= wire.KeyLimits
 	}
 	to.SetRights(rights)
+	to.SetChildren(uint16(o.Children))
 	if !o.Expires.IsZero() {
 		to.SetExpires(o.Expires.UnixMilli())
 	}

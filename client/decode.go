@@ -416,6 +416,7 @@ type GrantInfo struct {
 	Owner          bool              // has no epoch and survives every bump
 	Epoch          uint64            // that it was minted under; 0 for an owner's
 	Rights         capability.Rights // what it may do
+	Children       capability.Rights // what it may do in the session's children; 0: it does not reach them
 	Methods        []string          // append only these methods; nil means all
 	Expires        time.Time         // zero: never
 	From           uint64            // first visible cursor; 0 all
@@ -442,7 +443,7 @@ func timeOf(ms int64) time.Time {
 func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 	t := textReader{}
 	g := GrantInfo{
-		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
+		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()), Children: capability.Rights(w.Children()),
 		Expires: timeOf(w.Expires()), From: w.From(), MaxRedemptions: w.Limit(), Redemptions: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
 		Message: t.get(w.Message_()), Dead: fault.Code(w.Dead()), Cut: w.Cut(),
 	}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
@@ -44,10 +43,10 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 		space := target
 		target = p.createSession(ctx, through, space, req.Session, req.OwnerRef)
 		space.Release()
-	} else if capability.IsSpace(through.Target()) { // by the right manage
-		space := target
-		target, err = p.openSession(ctx, through, space, req.Session)
-		space.Release()
+	} else if through.Target() != req.Session { // by the right manage, or the ref reaches it
+		outer := target
+		target, err = p.openSession(ctx, through, outer, req.Session)
+		outer.Release()
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 // be widened.
 type AttenuateOptions struct {
 	Rights   capability.Rights // 0: all it has now
+	Children capability.Rights // in the session's children; 0: it does not reach them, whatever it does now
 	Methods  []string          // append only these methods; nil all it has now, and an empty list is refused
 	Lifetime time.Duration     // lifetime from when it is made, by the server's clock; 0 as before
 	Expires  time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it

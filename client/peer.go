@@ -244,27 +244,31 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 }
 
 // reach returns the live capability of an object, for the caller to release. The error is for a session
-// that is opened by the right manage, if that is not in use at the server.
+// that is opened through a ref, if that is not in use at the server.
 func (p *peer) reach(ctx context.Context, to access) (*rpc.Ref, error) {
 	live := p.restore(ctx, to.Ref, to.Redemption)
-	if to.managed == "" {
+	if to.opens == "" {
 		return live, nil
 	}
 	defer live.Release()
-	return p.openSession(ctx, to.Ref, live, to.managed)
+	return p.openSession(ctx, to.Ref, live, to.opens)
 }
 
-// openSession returns the object of a session that is opened through a space's ref, by the right manage,
-// whose live capability is space.
-func (p *peer) openSession(ctx context.Context, through capability.Ref, space *rpc.Ref, id string) (*rpc.Ref, error) {
-	if p.missing(session.FeatureManage) != 0 {
-		if err := p.awaitFeatures(ctx, session.FeatureManage); err != nil {
+// openSession returns the object of a session that is opened through a ref, whose live capability is outer: one
+// of its space, by the right manage, or of a session above, which reaches it.
+func (p *peer) openSession(ctx context.Context, through capability.Ref, outer *rpc.Ref, id string) (*rpc.Ref, error) {
+	need, method := session.FeatureReach, methods.SessionOpen
+	if capability.IsSpace(through.Target()) {
+		need, method = session.FeatureManage, methods.SpaceOpen
+	}
+	if p.missing(need) != 0 {
+		if err := p.awaitFeatures(ctx, need); err != nil {
 			return nil, err
 		}
 	}
 	return p.cached("open "+id+" through "+liveKey(through), func() *rpc.Promise {
-		return call(ctx, space, methods.SpaceOpen, func(s capnp.Struct, _ *rpc.CapTable) error {
-			return wire.Space_open_Params(s).SetSession(id)
+		return call(ctx, outer, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+			return wire.Space_open_Params(s).SetSession(id) // Session.open's are laid out alike
 		})
 	}), nil
 }

@@ -407,6 +407,17 @@ func (s *Session) SnapshotWith(ctx context.Context, o SnapshotOptions) (*State, 
 type Cut struct {
 	Cursor uint64 // nothing under that authority commits after it
 	Epoch  uint64 // the session's, afterwards
+
+	// Children are the cuts in the session's children, by id, if a ref that reaches them has ended: the first 1,000
+	// of ChildCount.
+	Children   []ChildCut
+	ChildCount int
+}
+
+// ChildCut is where a session's ref ended in a child.
+type ChildCut struct {
+	Session string
+	Cursor  uint64 // nothing under the ref commits there after it
 }
 
 // Revoke revokes a ref of the session and all refs minted from it, at once and without the
@@ -438,8 +449,16 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch, takeOver bool
 		} else if f != nil {
 			return f
 		}
-		cut = Cut{Cursor: r.Cut(), Epoch: r.Epoch()}
-		return nil
+		cut = Cut{Cursor: r.Cut(), Epoch: r.Epoch(), ChildCount: int(r.ChildCount())}
+		list, err := r.Children()
+		if err != nil {
+			return err
+		}
+		t := textReader{}
+		for i := range list.Len() {
+			cut.Children = append(cut.Children, ChildCut{t.get(list.At(i).Session()), list.At(i).Cut()})
+		}
+		return t.err
 	})
 	return cut, err
 }

@@ -84,13 +84,13 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 // describe asks the server what a ref is for and what it allows.
 func (c *Client) describe(ctx context.Context, ref access) (d Description, err error) {
 	method, read := methods.SessionDescribe, d.readSession
-	if ref.managed == "" && capability.IsSpace(ref.Target()) {
+	if ref.opens == "" && capability.IsSpace(ref.Target()) {
 		method, read = methods.SpaceDescribe, d.readSpace
 	}
 	err = c.retry(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return call(ctx, live, method, nil)
 	}, read)
-	if err == nil && ref.managed == "" {
+	if err == nil && ref.opens == "" {
 		c.saveAnswer(ctx, ref.Ref, d.refAnswer())
 	}
 	return d, err
@@ -99,7 +99,7 @@ func (c *Client) describe(ctx context.Context, ref access) (d Description, err e
 // learnRights asks what a saved ref allows, if that is unknown, so that refFor can choose another
 // ref where this one lacks the right.
 func (c *Client) learnRights(ctx context.Context, ref access) {
-	if c.box == nil || ref.managed != "" {
+	if c.box == nil || ref.opens != "" {
 		return
 	}
 	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID && kept.Rights == 0 {
@@ -113,7 +113,7 @@ func usedKey(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
 // noteAccepted records what the answer to a call tells of its ref, until a server has accepted the
 // ref; err is the error of the call.
 func (c *Client) noteAccepted(ctx context.Context, ref access, err error) {
-	if err != nil && ref.managed != "" {
+	if err != nil && ref.opens != "" {
 		return // which may be about the session
 	}
 	c.mu.Lock()

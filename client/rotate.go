@@ -28,8 +28,8 @@ import (
 // broken connection may be recorded as denied. Repeated on a value whose ref was rotated here
 // before, it returns the replacement, with its cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
-	if s.manage {
-		return nil, Cut{}, fault.NotAnOwner.With("the session was opened through its space: TakeOver replaces the ref of its owner, who loses it then")
+	if s.opened {
+		return nil, Cut{}, fault.NotAnOwner.With("the session was opened through another ref: of one that was opened through its space TakeOver replaces the ref of its owner, who loses it then")
 	}
 	saved, cut, err := s.client.rotate(ctx, s.refFor(ctx, capability.SessionRights).SavedRef)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
 // one, and whoever has the old one loses the session. It returns the session under the new ref. If the
 // answer is lost, it may be repeated. The error is NotAnOwner for any other session.
 func (s *Session) TakeOver(ctx context.Context) (*Session, Cut, error) {
-	if !s.manage {
+	if !s.opened || !capability.IsSpace(s.saved.Target()) {
 		return nil, Cut{}, fault.NotAnOwner.With("a session that was opened through its space is taken over: Rotate replaces the ref that it is reached by here")
 	}
 	made := s.saved.Ref.New(s.id)
@@ -113,7 +113,7 @@ func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made 
 
 // callRotate asks for a rotation, or for that of the owner's ref of a managed session.
 func (c *Client) callRotate(ctx context.Context, old access, made capability.Ref) (cut Cut, err error) {
-	space := old.managed == "" && capability.IsSpace(old.Target())
+	space := old.opens == "" && capability.IsSpace(old.Target())
 	method := methods.SessionRotate
 	if space {
 		method = methods.SpaceRotate
@@ -122,7 +122,7 @@ func (c *Client) callRotate(ctx context.Context, old access, made capability.Ref
 		return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_rotate_Params(s) // Space.rotate's are laid out alike
 			if !space {
-				p.SetTakeOver(old.managed != "")
+				p.SetTakeOver(old.opens != "")
 			}
 			hash := made.Secret.Hash()
 			if err := p.SetHash(hash[:]); err != nil {

@@ -22,7 +22,7 @@ type Session struct {
 	client *Client
 	id     string
 	saved  outbox.SavedRef
-	manage bool // saved is a ref of its space, by whose right manage it is opened
+	opened bool // saved is a ref of its space, by whose right manage it is opened, or of a session above, which reaches it
 	byID   bool // saved was chosen among the session's saved refs, for appending: other rights may use another
 }
 
@@ -68,7 +68,20 @@ func (sp *Space) Open(id string) (*Session, error) {
 	if !capability.IsSession(id) {
 		return nil, fault.BadArgument.With("%q is not a session's id", fault.Clip(id))
 	}
-	return &Session{client: sp.client, id: id, saved: sp.saved, manage: true}, nil
+	return &Session{client: sp.client, id: id, saved: sp.saved, opened: true}, nil
+}
+
+// Open returns a session below this one, at any depth, by its id, through the ref of this one, which needs rights
+// in children (ShareOptions.Children): these are the rights that it has there. What is done there is done under that
+// ref, and batches are sent through it, also by a later process. A server that does not know such refs, or beside
+// which one runs that does not, refuses it (Unsupported); batches wait in the outbox. Of a session that was opened
+// through its space (Space.Open) it is the same as opening that one there. The error is BadArgument if id is not a
+// session's.
+func (s *Session) Open(id string) (*Session, error) {
+	if !capability.IsSession(id) {
+		return nil, fault.BadArgument.With("%q is not a session's id", fault.Clip(id))
+	}
+	return &Session{client: s.client, id: id, saved: s.saved, opened: true}, nil
 }
 
 // SessionByID returns a session by its id or its external id. Each verb then uses the saved ref
@@ -98,15 +111,15 @@ func (s *Session) refFor(ctx context.Context, want capability.Rights) access {
 	return s.access(s.saved)
 }
 
-// access is how an object is reached: by a ref, or, if managed is not "", as the session of that id
-// through the ref of its space, by the right manage.
+// access is how an object is reached: by a ref, or, if through is not "", as the session of that id that is opened
+// through the ref, which is one of its space or of a session above.
 type access struct {
 	outbox.SavedRef
-	managed string
+	opens string
 }
 
 func (s *Session) access(saved outbox.SavedRef) access {
-	if s.manage {
+	if s.opened {
 		return access{saved, s.id}
 	}
 	return access{SavedRef: saved}

@@ -196,7 +196,7 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 	if err != nil {
 		return err
 	}
-	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Methods: o.Methods, Lifetime: o.Lifetime, Expires: o.Expires,
+	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Children: o.Children, Methods: o.Methods, Lifetime: o.Lifetime, Expires: o.Expires,
 		From: o.From, Message: o.Message, ReadKeys: o.ReadKeys, WriteKeys: o.WriteKeys, Label: o.Label, Actor: o.Actor})
 }
 

@@ -35,7 +35,7 @@ func TestASessionOfTheSpace(t *testing.T) {
 	r.okAs(agent, putLine("c"), "session", "append", id, "--wait")
 
 	r.fails(exitUsage, "--take-over", "rotate", in)
-	r.fails(exitUsage, "no ref of a space", "session", "show", guest+"/"+id)
+	r.fails(exitRefused, "does not reach", "session", "show", guest+"/"+id)
 	r.fails(exitUsage, "mooring share", "link", in)
 	r.refusedAs(r.otherHome("maker"), "", []string{"missing_right"}, "session", "show", maker+"/"+id)
 	owner, _, _ := strings.Cut(r.ok("rotate", in, "--take-over"), "\n")

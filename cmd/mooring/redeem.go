@@ -57,6 +57,7 @@ type shownGrant struct {
 	Target         string   `json:"target"`
 	Owner          bool     `json:"owner"`
 	Rights         []string `json:"rights"`
+	Children       []string `json:"children,omitempty"`
 	Methods        []string `json:"methods,omitempty"`
 	Epoch          uint64   `json:"epoch,omitempty"`
 	Expires        int64    `json:"expires,omitempty"` // Unix ms
@@ -78,6 +79,9 @@ func showGrant(d client.Description) shownGrant {
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
 		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+	}
+	if g.Children != 0 {
+		s.Children = g.Children.Names()
 	}
 	if g.Seal != nil {
 		s.Seal = capability.SealKeyText(g.Seal)
@@ -149,6 +153,9 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	if len(g.WriteKeys) > 0 {
 		add("writes", capability.KeysText(g.WriteKeys)+" alone")
+	}
+	if len(g.Children) > 0 {
+		add("in children", strings.Join(g.Children, ","))
 	}
 	if g.MaxRedemptions > 0 {
 		add("redeemed", fmt.Sprintf("%d of %s", g.Redemptions, plural(int(g.MaxRedemptions), "time")))

@@ -20,7 +20,8 @@ import (
 const refHelp = "REF is a ref's text, @FILE that contains one, or the id of a session (or its external id, if it is\n" +
 	"unambiguous) or of a ref that the home folder knows. Process lists show a text given as an\n" +
 	"argument, with its secret; use @FILE to avoid that. SPACE/ID is the session of that id by the\n" +
-	"right manage, where SPACE is a ref of its space, given as a REF: @srv/owner.ref/ses_01J…"
+	"right manage, where SPACE is a ref of its space, given as a REF: @srv/owner.ref/ses_01J…\n" +
+	"REF/ID is a session below that of REF, which was shared --with-children."
 
 // usageError is an error visible from the command line alone: a usage error, whatever its code.
 type usageError struct{ error }
@@ -31,8 +32,16 @@ func (m usageError) Unwrap() error { return m.error }
 type refArg struct {
 	ref   capability.Ref
 	id    string // if it is not a ref's text
-	under string // what follows in SPACE/ID, of which ref and id are SPACE: the id of a session, or of a ref of one
+	under string // what follows in SPACE/ID or REF/ID, of which ref and id are SPACE or REF: the id of a session, or of a ref of one
 	err   error
+}
+
+// inSpace reports whether the ref is one of a space.
+func (a *refArg) inSpace() bool {
+	if a.id == "" {
+		return capability.IsSpace(a.ref.Target())
+	}
+	return capability.IsSpace(a.id) || capability.IsSpace(capability.Target(a.id))
 }
 
 // maxRefFile bounds a file with a ref, in bytes, including white space.
@@ -43,12 +52,12 @@ const maxRefFile = 4096 + 16
 func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
 	got := h.refArg(ctx, arg)
 	if got.err == nil && got.under != "" {
-		got.err = fault.Usage.With("a session that is opened through its space does not do here: make a ref to it with mooring share SPACE/ID, and give that")
+		got.err = fault.Usage.With("a session that is opened through another ref does not do here: give a ref to it, which mooring share SPACE/ID makes")
 	}
 	return got.ref, got.id, got.err
 }
 
-// refArg is ref, for SPACE/ID too.
+// refArg is ref, for SPACE/ID and REF/ID too.
 func (h *homeFlags) refArg(ctx context.Context, arg string) refArg {
 	got, known := h.refArgs[arg]
 	if !known {
@@ -61,30 +70,34 @@ func (h *homeFlags) refArg(ctx context.Context, arg string) refArg {
 	return got
 }
 
-// cutManaged splits SPACE/ID.
-func cutManaged(text string) (space, id string, ok bool) {
+// cutOpened splits SPACE/ID and REF/ID.
+func cutOpened(text string) (outer, id string, ok bool) {
 	i := strings.LastIndex(text, "/")
 	if i <= 0 {
 		return "", "", false
 	}
-	space, id = text[:i], text[i+1:]
+	outer, id = text[:i], text[i+1:]
 	session := id
 	if target := capability.Target(id); target != "" {
 		session = target
 	}
-	named := strings.HasPrefix(space, "@") || strings.Contains(space, "#") || capability.IsSpace(space) || capability.IsSpace(capability.Target(space))
-	return space, id, named && capability.IsSession(session)
+	named := strings.HasPrefix(outer, "@") || strings.Contains(outer, "#") || capability.IsSpace(outer) || capability.IsSession(outer) || capability.Target(outer) != ""
+	return outer, id, named && capability.IsSession(session)
 }
 
 func readRefArg(ctx context.Context, arg string) (a refArg) {
 	text := trimRef(arg)
-	if space, id, ok := cutManaged(text); ok {
-		if a = readRefArg(ctx, space); a.err != nil {
+	if outer, id, ok := cutOpened(text); ok {
+		if a = readRefArg(ctx, outer); a.err != nil {
 			return a
 		}
-		if a.under = id; a.id == "" && !capability.IsSpace(a.ref.Target()) {
-			a.err = fault.Usage.With("SPACE/ID is a session of a space, and what comes before the / is no ref of a space")
+		switch {
+		case a.under != "":
+			a.err = fault.Usage.With("REF/ID has one /: a session at any depth is named with the ref that reaches it")
+		case !a.inSpace() && !capability.IsSession(id):
+			a.err = fault.Usage.With("SPACE/REF-ID is a ref of a session of a space, and what comes before the / is no ref of a space")
 		}
+		a.under = id
 		return a
 	}
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
@@ -211,7 +224,7 @@ func notSavedError(id string, err error) error {
 func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
 	got := h.refArg(ctx, arg)
 	if got.err == nil && capability.IsSession(got.under) {
-		return h.managed(ctx, c, got, got.under)
+		return h.opened(ctx, c, got, got.under)
 	}
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
@@ -237,15 +250,27 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	return c.Session(ctx, ref)
 }
 
-// managed returns a session that is opened through the space of SPACE/ID.
-func (h *homeFlags) managed(ctx context.Context, c *client.Client, arg refArg, id string) (*client.Session, error) {
+// opened returns a session that is opened through the ref of SPACE/ID or REF/ID.
+func (h *homeFlags) opened(ctx context.Context, c *client.Client, arg refArg, id string) (*client.Session, error) {
 	ref := arg.ref
 	if arg.id != "" {
-		saved, err := h.savedRef(ctx, c.Outbox(), arg.id, capability.Manage)
+		want := capability.Manage
+		if !arg.inSpace() {
+			want = capability.Read
+		}
+		saved, err := h.savedRef(ctx, c.Outbox(), arg.id, want)
 		if err != nil {
 			return nil, err
 		}
 		ref = saved.Ref
+	}
+	if !arg.inSpace() {
+		s, err := c.Session(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		h.target = id
+		return s.Open(id)
 	}
 	sp, err := c.Space(ctx, ref)
 	if err != nil {

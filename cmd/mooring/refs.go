@@ -119,6 +119,9 @@ func limitsOf(r *client.RefInfo) string {
 	if len(r.WriteKeys) > 0 {
 		add("writes %s", strings.Join(r.WriteKeys, "+"))
 	}
+	if r.Children != 0 {
+		add("children %s", strings.Join(r.Children.Names(), "+"))
+	}
 	if len(r.Seal) > 0 {
 		add("sealed")
 	}

@@ -50,7 +50,11 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 
 // revoke revokes; unless sure, it asks before it revokes an owner's ref.
 func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure, takeOver bool) error {
-	if got := h.refArg(ctx, arg); got.err == nil && got.under != "" {
+	got := h.refArg(ctx, arg)
+	if got.err == nil && got.under != "" && !got.inSpace() {
+		return fault.Usage.With("a ref that reaches children ends nothing in them: revoke it itself, or give a ref of the child")
+	}
+	if got.err == nil && got.under != "" {
 		return h.revokeManaged(ctx, c, got, epoch, sure, takeOver)
 	}
 	target, session, err := h.revokeTarget(ctx, arg, epoch)
@@ -106,7 +110,7 @@ func (h *homeFlags) revokeManaged(ctx context.Context, c *client.Client, arg ref
 	case epoch || id == "":
 		return fault.Usage.With("give the ref to revoke, SPACE/REF-ID, or --epoch and SPACE/ID for every share of a session")
 	}
-	s, err := h.managed(ctx, c, arg, id)
+	s, err := h.opened(ctx, c, arg, id)
 	if err != nil {
 		return err
 	}
@@ -275,6 +279,17 @@ func refusedAuthority(err error) bool {
 func (h *homeFlags) printCut(cut client.Cut, target string, epoch bool) error {
 	if h.env.json {
 		shown := map[string]any{"cut": cut.Cursor}
+		if cut.ChildCount > 0 {
+			type childCut struct {
+				Session string `json:"session"`
+				Cut     uint64 `json:"cut"`
+			}
+			var children []childCut
+			for _, c := range cut.Children {
+				children = append(children, childCut{c.Session, c.Cursor})
+			}
+			shown["children"], shown["children_count"] = children, cut.ChildCount
+		}
 		if epoch {
 			shown["epoch"] = cut.Epoch
 		} else {
@@ -282,10 +297,14 @@ func (h *homeFlags) printCut(cut client.Cut, target string, epoch bool) error {
 		}
 		return h.env.printJSON(shown)
 	}
+	below := ""
+	if cut.ChildCount > 0 {
+		below = ", and one in each of " + plural(cut.ChildCount, "session") + " below"
+	}
 	if epoch {
-		_, err := fmt.Fprintf(h.env.out, "every share is revoked, the epoch is %d; the cut is at cursor %d\n", cut.Epoch, cut.Cursor)
+		_, err := fmt.Fprintf(h.env.out, "every share is revoked, the epoch is %d; the cut is at cursor %d%s\n", cut.Epoch, cut.Cursor, below)
 		return err
 	}
-	_, err := fmt.Fprintf(h.env.out, "revoked; the cut is at cursor %d\n", cut.Cursor)
+	_, err := fmt.Fprintf(h.env.out, "revoked; the cut is at cursor %d%s\n", cut.Cursor, below)
 	return err
 }

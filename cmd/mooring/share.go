@@ -32,6 +32,8 @@ type shareFlags struct {
 	readKeys    []string
 	writeKeys   []string
 	redemptions uint32
+	children    bool
+	childRights string
 	seal        string
 	file        string
 }
@@ -48,12 +50,17 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			"--read-keys and --write-keys limit the ref to some keys, each by itself: with --read-keys\n" +
 			"alone it may write any key, with --write-keys alone it shows all. A text that ends in / is\n" +
 			"all that is below it. To answer in message M, a ref writes message/M and part/M/.\n\n" +
+			"--with-children lets the ref into the sessions that were created under this one, of all\n" +
+			"depths, those that are there and those that come: to read them, or what --child-rights\n" +
+			"names. They are given as REF/ID. It ends in all of them at once. It does not go with --from,\n" +
+			"--message and keys.\n\n" +
 			"--to names a new file. It is written when the share is durable, with or without a server; if\n" +
 			"the server refuses the share there is no file.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
 			"  mooring share ses_01J… --rights read,append --read-keys todo/ --write-keys todo/mine/\n" +
+			"  mooring share ses_01J… --rights read --with-children --to watcher.ref\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
 		Args: argCount(1, 1),
 	}
@@ -61,6 +68,8 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, break, schema; of a space create, list, share, revoke; with commas (required)")
 	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
+	flags.BoolVar(&f.children, "with-children", false, "also the sessions below this one, those that are there and those that come")
+	flags.StringVar(&f.childRights, "child-rights", "read", "with --with-children, what it allows there; with commas")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "name of its user in events and audit: a path below REF's actor")
 	flags.StringSliceVar(&f.methods, "methods", nil, "allow appending with these methods only")
@@ -73,9 +82,13 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
 	completeList(cmd, "rights", capability.RightNames()...)
 	completeList(cmd, "methods", appendable...)
+	completeList(cmd, "child-rights", capability.ChildRights.Names()...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := rejectZeroLimits(flags, "expires", "redemptions", "from"); err != nil {
 			return err
+		}
+		if flags.Changed("child-rights") && !f.children {
+			return fault.Usage.With("--child-rights says what --with-children allows: give both")
 		}
 		o, err := f.options()
 		if err != nil {
@@ -101,7 +114,12 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 	o := client.ShareOptions{
 		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, ReadKeys: f.readKeys, WriteKeys: f.writeKeys, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
 	}
-	if err := f.check(rights); err != nil {
+	if f.children {
+		if o.Children, err = capability.ParseRights(f.childRights); err != nil {
+			return o, fault.Usage.Because(err, "--child-rights: %v", err)
+		}
+	}
+	if err := f.check(rights, o.Children); err != nil {
 		return o, err
 	}
 	if f.seal != "" {
@@ -114,13 +132,17 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 }
 
 // check refuses values that no share can have.
-func (f *shareFlags) check(rights capability.Rights) error {
+func (f *shareFlags) check(rights, children capability.Rights) error {
 	share := ledger.Intent{Method: session.MethodShare}
 	later := &ledger.Ref{} // a reference in place of unknown values
 	for _, name := range []string{"ref", "hash"} {
 		share.Args = append(share.Args, ledger.Arg{Name: name, Ref: later})
 	}
-	for name, value := range map[string]any{"rights": rights, "methods": f.methods, "message": f.message, "read_keys": f.readKeys, "write_keys": f.writeKeys, "label": f.label, "actor": f.actor} {
+	values := map[string]any{"rights": rights, "methods": f.methods, "message": f.message, "read_keys": f.readKeys, "write_keys": f.writeKeys, "label": f.label, "actor": f.actor}
+	if children != 0 {
+		values["children"], values["from"] = children, f.from
+	}
+	for name, value := range values {
 		text, err := json.Marshal(value)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", name, err)
@@ -128,10 +150,13 @@ func (f *shareFlags) check(rights capability.Rights) error {
 		share.Args = append(share.Args, ledger.Arg{Name: name, JSON: text})
 	}
 	if _, bad := session.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
-		return fault.Usage.Because(bad, "--%s", strings.ReplaceAll(bad.Message, "_keys", "-keys")) // the message begins with the argument's name
+		return fault.Usage.Because(bad, "--%s", shareFlagNames.Replace(bad.Message)) // the message begins with the argument's name
 	}
 	return nil
 }
+
+// shareFlagNames replaces the names of arguments by those of flags.
+var shareFlagNames = strings.NewReplacer("_keys", "-keys", "children: ", "child-rights: ", "children and ", "with-children and ")
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Share)

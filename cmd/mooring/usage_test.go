@@ -112,7 +112,7 @@ func TestAppendable(t *testing.T) {
 	t.Parallel()
 	for _, m := range session.Methods() {
 		f := shareFlags{methods: []string{m}}
-		if err := f.check(capability.Append); (err == nil) != slices.Contains(appendable, m) {
+		if err := f.check(capability.Append, 0); (err == nil) != slices.Contains(appendable, m) {
 			t.Errorf("%s: %v", m, err)
 		}
 	}

@@ -123,9 +123,9 @@ func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fau
 
 // parseLimits parses what a ref is to allow, and others.
 func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others ...member) (refused *fault.Error) {
-	var rights []string
+	var rights, children []string
 	var expires uint64
-	refused = parseObject(at, v, append(others, texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
+	refused = parseObject(at, v, append(others, texts("rights", maxListLen, &rights), texts("children", maxListLen, &children), texts("methods", maxListLen, &m.Methods),
 		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), text("message", &m.Message),
 		texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor))...)
 	switch {
@@ -135,9 +135,15 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 		return fault.BadArgument.With("expires_at is Unix milliseconds")
 	}
 	m.Expires = int64(expires)
-	if rights != nil {
+	for _, named := range []struct {
+		names []string
+		to    *capability.Rights
+	}{{rights, &m.Rights}, {children, &m.Children}} {
+		if named.names == nil {
+			continue
+		}
 		var err error
-		if m.Rights, err = capability.RightsNamed(rights); err != nil {
+		if *named.to, err = capability.RightsNamed(named.names); err != nil {
 			return toFault(nil, "", err)
 		}
 	}
@@ -158,11 +164,15 @@ func revokeRef(q *request, live *objects.Capability) *fault.Error {
 	if capability.Target(id) != live.Target() {
 		return fault.NotFound.With("the path names no ref of this session: give the id, without the secret")
 	}
-	cut, err := live.Revoke(q.Context(), id, takeOver)
+	done, err := live.Revoke(q.Context(), id, takeOver)
 	if err != nil {
 		return q.toFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"cut": cut}))
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
+		Cut           uint64             `json:"cut"`
+		Children      []session.ChildCut `json:"children,omitempty"`
+		ChildrenCount int                `json:"children_count,omitempty"`
+	}{done.Cut, done.Children, done.ChildrenCount}))
 	return nil
 }
 

@@ -90,7 +90,7 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 	switch {
 	case !is(id):
 		return nil, fault.NotFound.With("the path names no %s: its id is %s and a ULID", kind, map[string]string{"session": capability.SessionPrefix, "space": capability.SpacePrefix}[kind])
-	case ref.Target() != id && (kind != "session" || !capability.IsSpace(ref.Target())):
+	case ref.Target() != id && kind != "session":
 		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
 	}
 	limits, refused := parseAttenuation(q.Header)
@@ -98,18 +98,35 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 		return nil, refused
 	}
 	live, refused := q.restore(ctx, ref)
-	if refused == nil && live.Target() != id { // by the right manage
-		var err error
-		if live, err = live.Open(ctx, id); err != nil {
-			return nil, q.toFault(err)
+	if refused == nil && live.IsSpace() && live.Target() != id { // limits are of the session
+		live, refused = q.open(ctx, live, id)
+	}
+	if refused == nil && limits != nil {
+		narrow, err := live.Attenuate(q.Context(), *limits)
+		if err != nil {
+			return nil, ofAttenuation(q.toFault(err))
 		}
+		live = narrow
 	}
-	if refused != nil || limits == nil {
-		return live, refused
+	if refused == nil && live.Target() != id { // they are of the ref, and say what it reaches
+		live, refused = q.open(ctx, live, id)
 	}
-	live, err := live.Attenuate(q.Context(), *limits)
+	return live, refused
+}
+
+// open returns the capability of a session that the request's ref is not one of: of its space, by the right manage,
+// or of a session above, which reaches it.
+func (q *request) open(ctx context.Context, outer *objects.Capability, id string) (*objects.Capability, *fault.Error) {
+	open := outer.OpenChild
+	if outer.IsSpace() {
+		open = outer.Open
+	}
+	live, err := open(ctx, id)
+	if code := fault.CodeOf(err); !outer.IsSpace() && (code == fault.MissingRight || code == fault.Unsupported) {
+		return nil, fault.NotFound.With("the ref is not one of the session that the path names, and does not reach it")
+	}
 	if err != nil {
-		return nil, ofAttenuation(q.toFault(err))
+		return nil, q.toFault(err)
 	}
 	return live, nil
 }

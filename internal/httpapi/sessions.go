@@ -111,6 +111,7 @@ type grantJSON struct {
 	Target      string   `json:"target"`
 	Owner       bool     `json:"owner"`
 	Rights      []string `json:"rights"`
+	Children    []string `json:"children,omitempty"`
 	Methods     []string `json:"methods,omitempty"`
 	Epoch       uint64   `json:"epoch,omitempty"`
 	Expires     int64    `json:"expires_at,omitempty"`
@@ -125,8 +126,12 @@ type grantJSON struct {
 }
 
 func newGrantJSON(g *capability.Grant) grantJSON {
-	return grantJSON{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
+	shown := grantJSON{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
 		From: g.VisibleFrom, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
+	if g.Children != 0 {
+		shown.Children = g.Children.Names()
+	}
+	return shown
 }
 
 // describeSession serves GET /sessions/{id}.

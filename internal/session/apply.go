@@ -103,7 +103,7 @@ func (a *applier) authorizeSpace() *fault.Error {
 	if err != nil {
 		return err
 	}
-	acting, err := capability.CheckLive(g, a.sub.SpaceAttenuated, 0, a.v.now, capability.Create, "")
+	acting, err := capability.CheckLive(g, a.sub.Outer, 0, a.v.now, capability.Create, "")
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,11 @@ func (a *applier) authorizeRef(m method, name string, other capability.Rights) *
 	}
 	switch {
 	case a.sub.Manage:
-		if g, err = managing(&a.s.row, g, a.sub.SpaceAttenuated, a.v.now); err != nil {
+		if g, err = managing(&a.s.row, g, a.sub.Outer, a.v.now); err != nil {
+			return err
+		}
+	case a.sub.Reach:
+		if g, err = reaching(&a.s.row, a.v.rowOf(capability.Target(id)), g, a.sub.Outer, a.v.now); err != nil {
 			return err
 		}
 	case g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner):

@@ -284,6 +284,10 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
+	children, err := a.reachEnding("")
+	if err != nil {
+		return nil, err
+	}
 	a.emit(MethodDelete, "", 1, emptyPayload)
 	row := a.v.changeRow(a.s)
 	row.Life, row.AuthGen, row.Revert, row.Left, row.Compaction = Deleted, row.AuthGen+1, Revert{}, nil, Compaction{}
@@ -291,5 +295,6 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	a.v.discardPurges(a.s)
 	a.v.dropState(a.s)
 	a.audit(capability.AuditDelete, "")
+	a.cutChildren(children, a.s.row.ID)
 	return a.changed(), nil
 }

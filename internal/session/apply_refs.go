@@ -13,6 +13,7 @@ type sharePayload struct {
 	Ref         string            `json:"ref"`
 	Parent      string            `json:"parent"`
 	Rights      capability.Rights `json:"rights"`
+	Children    capability.Rights `json:"children,omitempty"`
 	Methods     []string          `json:"methods,omitempty"`
 	Expires     int64             `json:"expires_at,omitempty"`
 	From        uint64            `json:"from,omitempty"`
@@ -60,7 +61,7 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		return shareResult{a.unchanged(), g.ID, there.Epoch, g.Actor}, nil
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
-		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
+		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Children: g.Children, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
 		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
@@ -77,6 +78,10 @@ type revokePayload struct {
 type cutResult struct {
 	changeResult
 	Cut uint64 `json:"cut"`
+
+	// The cuts in the session's children, if what ended reached them: the first, by id, and how many there are.
+	Children      []ChildCut `json:"children,omitempty"`
+	ChildrenCount int        `json:"children_count,omitempty"`
 }
 
 func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
@@ -100,10 +105,14 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 		}
 	}
 	if target.Revoked != 0 {
-		return cutResult{a.unchanged(), target.Cut}, nil
+		return cutResult{changeResult: a.unchanged(), Cut: target.Cut}, nil
 	}
 	if a.sub.Manage && target.Owner && !o.takeOver {
 		return nil, errTakeOver("revoke")
+	}
+	children, err := a.reachEnding(o.ref)
+	if err != nil {
+		return nil, err
 	}
 	ev := a.emit(MethodRevoke, refKey(o.ref), 1, encode(revokePayload{o.ref}))
 	if err := a.v.revoke(RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
@@ -111,7 +120,9 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	}
 	a.v.changeRow(a.s).AuthGen++
 	a.audit(capability.AuditRevoke, o.ref)
-	return cutResult{a.changed(), ev.Cursor}, nil
+	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, o.ref)
+	return cut, nil
 }
 
 // epochPayload is the payload of a bumpEpoch event; the event's cursor is the cut.
@@ -129,10 +140,16 @@ func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
+	children, err := a.reachEnding("")
+	if err != nil {
+		return nil, err
+	}
 	next := a.s.row.Epoch + 1
 	ev := a.emit(MethodBumpEpoch, "epoch", 1, encode(epochPayload{next}))
 	row := a.v.changeRow(a.s)
 	row.Epoch, row.AuthGen = next, row.AuthGen+1
 	a.audit(capability.AuditBump, "")
-	return epochResult{cutResult{a.changed(), ev.Cursor}, next}, nil
+	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, a.s.row.ID)
+	return epochResult{cut, next}, nil
 }

@@ -138,7 +138,7 @@ func TestCreate(t *testing.T) {
 			}
 			p := w.newWriter()
 			sub := p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)))
-			sub.SpaceAttenuated = narrow
+			sub.Outer = narrow
 			answers, _ := w.commit(sub)
 			switch out := answers[0].Outcomes[0]; {
 			case rights == capability.List:

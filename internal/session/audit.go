@@ -21,7 +21,7 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 		row.Op = a.op.OpID
 	}
 	a.v.audit = append(a.v.audit, row)
-	if a.sub.Manage {
+	if a.sub.Manage || a.sub.Reach {
 		a.v.audit = append(a.v.audit, inSpace(row))
 	}
 }
@@ -40,7 +40,7 @@ func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *ca
 // only counted, since their ref has reached its number of rows.
 func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capability.AuditRow) {
 	var under *capability.Grant
-	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && (slot.grant.Target == a.s.row.ID || a.sub.Manage) {
+	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && (slot.grant.Target == a.s.row.ID || a.sub.Manage || a.sub.Reach) {
 		under = slot.grant
 	}
 	room := -1 // rows permitted; -1: DenialRows was not called yet
@@ -135,6 +135,9 @@ next:
 			}
 		}
 		use := Use{Ref: id, Method: method, Count: 1}
+		if a.sub.Reach {
+			use.Session = a.s.row.ID
+		}
 		if grant != nil {
 			use.Actor = grant.Actor
 		}

@@ -18,6 +18,7 @@ import (
 // Commit decides subs in order inside tx and saves their changes; the caller commits tx, and only
 // then hands out the answers and sends the published events to subscribers. An error means that the
 // whole group is undecided: the caller rolls tx back and may retry the submissions one by one.
+// With ErrMoreChildren it retries the group as it is.
 // Refusals are no errors; they are in the Answers, one for each submission. When the group has read
 // and written more than one submission may read, its remaining submissions are Overloaded, never
 // the first.
@@ -26,7 +27,7 @@ import (
 // tx after a failure.
 func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
 	v := newView(ctx, tx, cfg.Limits.readBytes())
-	if err := v.load(initialReadSet(subs), true); err != nil {
+	if err := v.loadLocked(initialReadSet(subs), endingsOf(subs)); err != nil {
 		return nil, nil, err
 	}
 	if w := recordReadSet(v, subs); w != nil {
@@ -212,9 +213,9 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	}
 	switch r := r.(type) {
 	case cutResult:
-		out.Cut = r.Cut
+		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
 	case epochResult:
-		out.Cut = r.Cut
+		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
 	}
 	out.Epoch = a.s.row.Epoch
 	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: name, Count: 1}}

@@ -457,7 +457,7 @@ func TestNarrowedEndIsWanted(t *testing.T) {
 			sub.Attenuated = &capability.Grant{Target: o.session, Epoch: 1, Rights: capability.Append, Expires: narrow}
 		}
 		if spaceNarrow > 0 {
-			sub.SpaceAttenuated = &capability.Grant{Expires: spaceNarrow}
+			sub.Outer = &capability.Grant{Expires: spaceNarrow}
 		}
 		var want *session.ReadSet
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {

@@ -22,7 +22,8 @@ type Features uint32
 // message, FeatureChildren create's argument parent; no event needs either. FeatureManage is the right
 // manage, whose end an older server would not make a cut in the sessions that were opened by it.
 // FeatureRevert is revert and unrevert, and the right for them; FeatureCompact is compact, the right for it and
-// the compacted view.
+// the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
+// make a cut in them.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -31,15 +32,16 @@ const (
 	FeatureManage
 	FeatureRevert
 	FeatureCompact
+	FeatureReach
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -97,6 +99,9 @@ func featuresOf(op *ledger.Intent) Features {
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			f |= FeatureKeys
 		}
+		if hasArgument(op, "children") {
+			f |= FeatureReach
+		}
 		return f
 	}
 	return 0
@@ -117,6 +122,9 @@ func MintFeatures(m *capability.MintRequest) (f Features) {
 	}
 	if m.Rights.Has(capability.Compact) {
 		f |= FeatureCompact
+	}
+	if m.Children != 0 {
+		f |= FeatureReach
 	}
 	return f
 }

@@ -337,7 +337,7 @@ func decodeShare(r *argReader) op {
 		Label:     r.text("label", optional),
 		Actor:     r.text("actor", optional),
 	}}
-	names := r.names("rights", required)
+	names, children := r.names("rights", required), r.names("children", optional)
 	o.mint.Seal = r.sealKey("seal")
 	expires, _ := r.number("expires_at", optional)
 	o.mint.Lifetime, _ = r.number(ledger.HintLifetime, optional)
@@ -351,7 +351,15 @@ func decodeShare(r *argReader) op {
 	o.mint.Rights = rights
 	if err != nil {
 		r.fail(fault.BadArgument.With("rights: name some of %s", strings.Join(capability.OwnerRights.Names(), ", ")))
-	} else if err := checkShare(&o.mint); err != nil {
+		return o
+	}
+	if r.has("children") && !r.unresolved("children") {
+		if o.mint.Children, err = capability.RightsNamed(children); err != nil || !capability.ChildRights.Has(o.mint.Children) {
+			r.fail(fault.BadArgument.With("children: name some of %s", strings.Join(capability.ChildRights.Names(), ", ")))
+			return o
+		}
+	}
+	if err := checkShare(&o.mint); err != nil {
 		r.fail(err)
 	}
 	return o
@@ -366,6 +374,9 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
 	case m.Methods != nil && !knownMethods(m.Methods):
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appendMethods, ", "))
+	}
+	if err := m.CheckChildren(); err != nil {
+		return err
 	}
 	return m.CheckKeyLimits()
 }

@@ -89,6 +89,12 @@ func TestOpsAreTheTables(t *testing.T) {
 	)
 	ops = append(ops, op("unrevert"), op("unrevert", "to", "message/m"), op("revert"), op("revert", "to", "message/m", "cursor", 3), op("revert", "to", ref), op("revert", "cursor", ref), op("revert", "to", nil, "cursor", 0),
 		op("share", "ref", ref, "hash", ref, "rights", []string{"revert"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append", "revert"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"revert"}))
+	for _, children := range []any{[]string{"read"}, []string{"append", "read"}, []string{"share"}, []string{"create"}, []string{"compact"}, []string{}, ref, nil} {
+		ops = append(ops, op("share", "ref", ref, "hash", ref, "rights", []string{"read", "compact"}, "children", children))
+	}
+	for _, limit := range [][2]any{{"message", "m"}, {"message", ""}, {"from", 2}, {"from", 1}, {"read_keys", []string{"todo/"}}, {"write_keys", []string{"todo/"}}, {"methods", []string{"put"}}} {
+		ops = append(ops, op("share", "ref", ref, "hash", ref, "rights", []string{"read", "append"}, "children", []string{"read"}, limit[0].(string), limit[1]))
+	}
 	for _, to := range []any{"message/m", "part/m/p", "todo/1", "session", "part/m", "", 7} {
 		ops = append(ops, op("revert", "to", to))
 	}

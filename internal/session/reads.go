@@ -66,6 +66,7 @@ type Access struct {
 	Now    int64                        // database clock, Unix ms
 	Row    *Row                         // nil if there is none (or for a space); may be Absent or Deleted
 	Grants map[string]*capability.Grant // by ref id, without unknown refs
+	Others map[string]*Row              // by id: the other sessions that have refs among Grants
 	Key    HashKey                      // of masked hashes; set in pages, states, ranges and descriptions
 }
 

@@ -18,6 +18,7 @@ import (
 // readSetBuilder collects a ReadSet without duplicates.
 type readSetBuilder struct {
 	spaces, sessions    map[string]struct{}
+	others              map[string]struct{}
 	streams             map[StreamKey]struct{}
 	records             recordRanges
 	grants              map[string]struct{}
@@ -33,7 +34,7 @@ type readSetBuilder struct {
 
 func newReadSetBuilder() *readSetBuilder {
 	return &readSetBuilder{
-		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
+		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, others: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		entryMeta: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
 		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, streamingTurns: map[string]struct{}{}, ordered: map[string]struct{}{},
@@ -59,7 +60,10 @@ func add(m map[string]map[string]struct{}, outer, inner string) {
 func (w *readSetBuilder) addSubmission(sub *Submission) {
 	b := &sub.Batch
 	w.sessions[b.Session] = struct{}{}
-	for _, narrow := range []*capability.Grant{sub.Attenuated, sub.SpaceAttenuated} {
+	if sub.Reach {
+		w.others[capability.Target(sub.Ref)] = struct{}{}
+	}
+	for _, narrow := range []*capability.Grant{sub.Attenuated, sub.Outer} {
 		if narrow != nil && narrow.Expires > 0 && (w.validUntil == 0 || narrow.Expires < w.validUntil) {
 			w.validUntil = narrow.Expires
 		}
@@ -243,6 +247,7 @@ func (w *readSetBuilder) build() *ReadSet {
 	out := &ReadSet{
 		Spaces:       sorted(w.spaces),
 		Sessions:     sorted(w.sessions),
+		Others:       sorted(w.others),
 		EntryMeta:    w.entryMeta,
 		TurnsOf:      sortedMap(w.turnsOf),
 		External:     slices.SortedFunc(maps.Keys(w.external), compareExternals),

@@ -171,11 +171,14 @@ const (
 // External names them, since no other lock keeps two creates from using one external id), then
 // session rows exclusively (creating an Absent row for an id without one). It reads everything else
 // without locks, since it only changes under its session's row. A later Load of the same
-// transaction has no Spaces and no ExclusiveSpaces, and Sessions only if no earlier one had.
+// transaction has no Spaces and no ExclusiveSpaces, unless the earlier ones had only Below, and Sessions only if
+// no earlier one had.
 type ReadSet struct {
 	Spaces          []string
 	ExclusiveSpaces []string // spaces to lock exclusively, as every change of a space's own refs does
 	Sessions        []string
+	Others          []string        // sessions to read without a lock: those of refs that reach others
+	Below           map[string]bool // sessions: the living sessions below each, if a living ref of it reaches them, or if it says so; with these refs, into Rows.Grants
 	Streams         []StreamKey
 	Records         []RecordRange                // outcome records: for duplicates, references and acknowledgements
 	Grants          []string                     // by ref id
@@ -230,6 +233,8 @@ type RecordRange struct {
 type Rows struct {
 	Now           int64 // database clock, Unix ms: the single time of the transaction
 	Sessions      map[string]*Row
+	Others        map[string]*Row
+	Below         map[string][]string // session → ids, in order
 	Streams       map[StreamKey]*ledger.Stream
 	Records       map[StreamKey][]*ledger.Record // by FirstSeq
 	Grants        map[string]*capability.Grant
@@ -240,7 +245,7 @@ type Rows struct {
 	PayloadEvents map[string][]*Event          // session → events in cursor order, with Cursor and Method, and with Payload if the event only may hold the key's
 	External      map[ExternalID]string        // → session
 	Managed       map[string][]string          // ref id → sessions, in order
-	Trees         map[string]map[string]uint64 // ref id → session or space → living refs; 0 where a ref of the tree only manages the session
+	Trees         map[string]map[string]uint64 // ref id → session or space → living refs; 0 where a ref of the tree only manages the session, or reaches it
 	FreeKeys      []*Entry                     // entries without payload, by key
 	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow

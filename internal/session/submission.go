@@ -35,10 +35,12 @@ type Submission struct {
 	// Manage says that Ref is the id of a space's ref, which acts in the session by its right manage.
 	Manage bool
 
-	// Attenuated has the limits of the live object, nil if it has all of Ref's authority;
-	// SpaceAttenuated is the same for Space, or,
-	// with Manage, for the live object of the space.
-	Attenuated, SpaceAttenuated *capability.Grant
+	// Reach says that Ref is the id of a ref of a session above, which acts in the session by its rights in children.
+	Reach bool
+
+	// Attenuated has the limits of the live object, nil if it has all of Ref's authority. Outer is the same for the
+	// live object that it came from: that of Space, with Manage of the space, with Reach of the session above.
+	Attenuated, Outer *capability.Grant
 
 	// PassedRefs are the refs of the other live sessions passed in the call: fork's source, create's
 	// parent.
@@ -120,18 +122,21 @@ type Answer struct {
 	// sent again. For a Direct it is also the refusal of its op.
 	Err *fault.Error
 
-	Outcomes  []ledger.Outcome       // one for each op, in order; not to be changed
-	Duplicate bool                   // Outcomes are recorded ones: the batch was sent before
-	Cursor    uint64                 // the session's, after the submission; 0 if the ref may not see it
-	Cut       uint64                 // Direct: the cursor after which nothing under the revoked authority commits; of Older that of its event, 0 if there was nothing to purge
-	Epoch     uint64                 // Direct: the session's epoch now
-	Denied    []*capability.AuditRow // denials without an audit row, by reason: to be counted after the commit
-	Uses      []Use                  // uses in this submission, by ref and method: to be counted after the commit
+	Outcomes      []ledger.Outcome       // one for each op, in order; not to be changed
+	Duplicate     bool                   // Outcomes are recorded ones: the batch was sent before
+	Cursor        uint64                 // the session's, after the submission; 0 if the ref may not see it
+	Cut           uint64                 // Direct: the cursor after which nothing under the revoked authority commits; of Older that of its event, 0 if there was nothing to purge
+	Epoch         uint64                 // Direct: the session's epoch now
+	Children      []ChildCut             // Direct: as Cut, in children that what was revoked reached: the first 1,000, by id
+	ChildrenCount int                    // Direct: how many such children there are
+	Denied        []*capability.AuditRow // denials without an audit row, by reason: to be counted after the commit
+	Uses          []Use                  // uses in this submission, by ref and method: to be counted after the commit
 }
 
 // Use is how often a ref was used for a method.
 type Use struct {
 	Ref, Actor, Method string
+	Session            string // the child that it was used in, if it is a ref of a session above; "" for its own
 	Count              uint32
 }
 

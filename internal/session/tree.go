@@ -74,7 +74,8 @@ func IsTreePosition(place string, line []string) bool {
 // session can be created below the ref, and the caller has checked that by may revoke it; trees is
 // that Load's result for ref (ReadSet.Trees), peer the address that the call came from.
 //
-// Each session that loses a living ref, or one that has opened it by the right manage, is locked, in id order, and gets an event: its cursor is the
+// Each session that loses a living ref, or one that has opened it by the right manage, or one that reaches it from
+// above, is locked, in id order, and gets an event: its cursor is the
 // cut of the session's refs, and it notifies the subscribers on every replica, as a revoke in the
 // session itself does. So a space's ref over very many sessions costs an event and two audit rows
 // for each, in one transaction. refs is how many refs were revoked.
@@ -89,6 +90,11 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	if err != nil {
 		return 0, nil, err
 	}
+	for id := range rows.Trees[ref] {
+		if capability.IsSession(id) && rows.Sessions[id] == nil {
+			return 0, nil, ErrMoreChildren
+		}
+	}
 	v := newView(ctx, tx, 0)
 	v.now = rows.Now
 	v.merge(w, rows)
@@ -99,7 +105,9 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	for _, id := range w.Sessions {
 		s := v.sessions[id]
 		v.cut(s, by, ref, peer)
-		dead.Cut = s.row.Cursor // of a session's ref: the only session
+		if id == capability.Target(ref) {
+			dead.Cut = s.row.Cursor
+		}
 	}
 	if target := capability.Target(ref); capability.IsSpace(target) {
 		dead.Cut = 0

@@ -110,7 +110,8 @@ func (v *view) markOrphans(s *sessionView) {
 }
 
 // lineage returns a ref and its ancestors in its session; empty if there is no such ref. That of a
-// space's ref, which acts in the session by the right manage, is its grant there alone, alive or dead.
+// space's ref, which acts in the session by the right manage, is its grant there alone, alive or dead; that of a
+// ref of a session above has the grants of those that reach the session.
 func (v *view) lineage(s *sessionView, id string) (line []*capability.Grant, err *fault.Error) {
 	if capability.IsSpace(capability.Target(id)) {
 		g, err := v.grant(id)
@@ -121,6 +122,9 @@ func (v *view) lineage(s *sessionView, id string) (line []*capability.Grant, err
 			line = append(line, g)
 		}
 		return line, nil
+	}
+	if above := capability.Target(id); above != "" && above != s.row.ID {
+		return v.reachingLine(s, above, id)
 	}
 	for strings.HasPrefix(id, s.row.ID) { // without the space's refs
 		g, err := v.grant(id)

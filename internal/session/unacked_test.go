@@ -204,7 +204,7 @@ func TestUsesAreWhatApplied(t *testing.T) {
 	guest := o.under(o.share([]string{"append"}, "actor", "owner/guest"))
 	sub := guest.batch(false, put("message/a"), put("message/b"), op("delete"), op("remove", "key", "message/a"), put("message/c"))
 	answers, _ := w.commit(sub, sub)
-	mustEqual(t, "uses", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s owner/guest put 3} {%s owner/guest remove 1}]", guest.ref, guest.ref))
+	mustEqual(t, "uses", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s owner/guest put  3} {%s owner/guest remove  1}]", guest.ref, guest.ref))
 	mustEqual(t, "uses of a repeated batch", len(answers[1].Uses), 0)
 	answers, _ = w.commit(guest.batch(true, put("message/d"), op("delete")))
 	mustEqual(t, "uses of a batch that was taken back", len(answers[0].Uses), 0)
@@ -216,8 +216,8 @@ func TestUsesAreWhatApplied(t *testing.T) {
 	p.space, f.space, f.with = clerk, clerk, []string{o.ref}
 	answers, _ = w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)), put("message/a"), op("bumpEpoch")),
 		f.batch(false, op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref))))
-	mustEqual(t, "uses of making one", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s clerk create 1} {%s clerk/owner put 1} {%s clerk/owner bumpEpoch 1}]", clerk, p.ref, p.ref))
-	mustEqual(t, "uses of a fork", fmt.Sprint(answers[1].Uses), fmt.Sprintf("[{%s clerk fork 1}]", clerk))
+	mustEqual(t, "uses of making one", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s clerk create  1} {%s clerk/owner put  1} {%s clerk/owner bumpEpoch  1}]", clerk, p.ref, p.ref))
+	mustEqual(t, "uses of a fork", fmt.Sprint(answers[1].Uses), fmt.Sprintf("[{%s clerk fork  1}]", clerk))
 }
 
 // TestDenialsAreCountedWhereTheyHaveNoRoom: rows of the audit are the caller's to give.

@@ -31,6 +31,8 @@ type view struct {
 	groupBytes int // of the whole group: read, and written as events
 
 	sessions    map[string]*sessionView
+	others      map[string]*Row     // of refs that reach others, read without a lock
+	below       map[string][]string // sessions in which refs end → the living sessions below, if such refs may reach them
 	streams     map[StreamKey]*streamView
 	grants      map[string]*grantState
 	external    map[ExternalID]string // → session, "" if free
@@ -154,6 +156,8 @@ func newView(ctx context.Context, tx Tx, limit int) *view {
 	return &view{
 		ctx: ctx, tx: tx, readLimit: limit,
 		sessions: map[string]*sessionView{},
+		others:   map[string]*Row{},
+		below:    map[string][]string{},
 		streams:  map[StreamKey]*streamView{},
 		grants:   map[string]*grantState{},
 		external: map[ExternalID]string{},

@@ -86,6 +86,12 @@ func (v *view) merge(w *ReadSet, rows *Rows) error {
 			v.sessions[id] = &sessionView{row: *row, before: *row, purged: map[uint64][]byte{}, entries: map[string]*entryState{}, turns: map[string]*turnState{}}
 		}
 	}
+	for _, id := range w.Others {
+		if v.others[id] == nil && rows.Others[id] != nil {
+			v.others[id] = rows.Others[id]
+		}
+	}
+	maps.Copy(v.below, rows.Below)
 	for _, k := range w.Streams {
 		if st := rows.Streams[k]; st != nil && v.streams[k] == nil {
 			v.streams[k] = &streamView{row: *st, before: *st, history: ledger.NewHistory(nil)}

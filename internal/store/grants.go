@@ -13,7 +13,7 @@ import (
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
 	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal,
-	g.read_keys, g.write_keys, g.key_rights, g.bytes, g.spared`
+	g.read_keys, g.write_keys, g.key_rights, g.reach, g.reach_rights, g.bytes, g.spared`
 
 var (
 	readGrants = statement("tt", `
@@ -33,10 +33,10 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	insertGrants = statement("ttttiiitiiiiiiitttbtibtti", `
+	insertGrants = statement("ttttiiitiiiiiiitttbtibttiii", `
 		INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
 			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal,
-			read_keys, write_keys, key_rights)
+			read_keys, write_keys, key_rights, reach, reach_rights)
 		{values}`)
 
 	// chargeGrants adds to the bytes stored under refs.
@@ -62,18 +62,19 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		g                                                   capability.Grant
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
-		within, inKeys                                      int64
+		within, inKeys, reach, reaching                     int64
 		readKeys, writeKeys                                 string
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
 		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokedBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal,
-		&readKeys, &writeKeys, &inKeys, &g.Bytes, &g.ExemptBytes}
+		&readKeys, &writeKeys, &inKeys, &reach, &reaching, &g.Bytes, &g.ExemptBytes}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	g.ID, g.Parent = joinRef(g.Target, tail), joinRef(parentTarget, parentTail)
-	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within|inKeys)
+	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within|inKeys|reaching)
+	g.Children = capability.Rights(reach)
 	g.VisibleFrom, g.MaxRedemptions, g.Redemptions, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
 	if g.Owner {
 		g.Rights |= capability.LaterRights
@@ -113,8 +114,10 @@ func grantValues(g *capability.Grant) ([]any, error) {
 		all &^= capability.Manage
 	}
 	// A server that does not know a limit must find no rights without it.
-	var rights, within, inKeys int64
+	var rights, within, inKeys, reaching int64
 	switch {
+	case g.Children != 0:
+		reaching = int64(all)
 	case g.ReadKeys != nil || g.WriteKeys != nil:
 		inKeys = int64(all)
 	case g.Message != "":
@@ -124,7 +127,7 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
 		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal,
-		strings.Join(g.ReadKeys, keySep), strings.Join(g.WriteKeys, keySep), inKeys}, nil
+		strings.Join(g.ReadKeys, keySep), strings.Join(g.WriteKeys, keySep), inKeys, int64(g.Children), reaching}, nil
 }
 
 // keySep is between the keys of a list in a column; ” is no limit.

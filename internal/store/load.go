@@ -44,6 +44,7 @@ func priorOf(r *session.Row) priorRow {
 
 // Load implements session.Tx.
 func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
+	looking := w.Below != nil && len(w.Sessions) == 0 // for what is to be locked next
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fault.Internal.With("load: spaces can be locked only by a transaction's first load, and sessions only by one")
 	}
@@ -59,6 +60,8 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		PayloadEvents: map[string][]*session.Event{},
 		External:      map[session.ExternalID]string{},
 		Trees:         map[string]map[string]uint64{},
+		Others:        map[string]*session.Row{},
+		Below:         map[string][]string{},
 	}
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
@@ -67,6 +70,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	}
 	t.readLedger(w, out)
 	t.readManaged(w, out)
+	t.readBelow(w, out)
 	t.readAuthority(w, out)
 	t.readState(w, out)
 	t.readLogs(w, out)
@@ -85,7 +89,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	for _, row := range out.Sessions {
 		t.now = max(t.now, row.Updated) // time does not run backwards along a log
 	}
-	t.loaded, t.locked = true, t.locked || len(locked) > 0
+	t.loaded, t.locked = t.loaded || !looking, t.locked || len(locked) > 0
 	if err := t.existing.verify(locked, out.Sessions); err != nil {
 		return nil, err
 	}
@@ -233,15 +237,17 @@ func (t *tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 			put(out.Trees, root, target, uint64(n))
 			return err
 		})
-		if !capability.IsSpace(target) {
-			continue
-		}
-		t.run.Queue(readTreeManaged, nil, []any{target, tail}, func(row Scanner) error {
+		touched := func(row Scanner) error {
 			var id string
 			err := row.Scan(&id)
 			put(out.Trees, root, id, out.Trees[root][id])
 			return err
-		})
+		}
+		t.run.Queue(readTreeReached, nil, []any{target, tail}, touched)
+		if !capability.IsSpace(target) {
+			continue
+		}
+		t.run.Queue(readTreeManaged, nil, []any{target, tail}, touched)
 	}
 	var externals [][]any
 	for _, x := range w.External {

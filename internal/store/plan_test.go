@@ -39,7 +39,7 @@ var statements = map[string]*Statement{
 	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readEventMeta": readEventMeta, "materializeValues": materializeValues, "dropEvents": dropEvents,
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetWords": forgotten[1], "forgetStreams": forgotten[2],
 	"forgetRecords": forgotten[3], "forgetRedemptions": forgotten[4], "forgetGrants": forgotten[5], "forgetManaged": forgotten[6], "forgetUses": forgotten[7],
-	"insertManaged": insertManaged, "findManaged": findManaged, "readManaged": readManaged, "readTreeManaged": readTreeManaged, "readSessionRoots": readSessionRoots, "claimDone": claimDone,
+	"insertManaged": insertManaged, "findManaged": findManaged, "readManaged": readManaged, "readTreeManaged": readTreeManaged, "readTreeReached": readTreeReached, "readBelow": readBelow, "readReaching": readReaching, "readSessionRoots": readSessionRoots, "claimDone": claimDone,
 	"readStreams": readStreams, "nthReadOnlyStream": nthReadOnlyStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
@@ -67,7 +67,7 @@ var statements = map[string]*Statement{
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "readUnordered": "entries_unordered",
-	"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
+	"readReaching": "grants_reaching", "readBelow": "grants_reaching", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.

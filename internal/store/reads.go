@@ -28,6 +28,10 @@ func queueAccess(run Runner, sight *session.Access, id string, refIDs []string) 
 	if len(refIDs) > 0 {
 		run.Queue(readGrants, refRows(refIDs), nil, grantsByID(sight.Grants))
 	}
+	if others := session.OtherSessions(id, refIDs); id != "" && len(others) > 0 {
+		sight.Others = map[string]*session.Row{}
+		run.Queue(readSessions, textRows(others), nil, sessionsByID(sight.Others))
+	}
 }
 
 // ReadAccess returns a session's row (nil if there is none, and for a space or "") and the rows of

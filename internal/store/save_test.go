@@ -36,15 +36,16 @@ func TestOldServersFindNoRights(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		g    capability.Grant
-		want [3]int64
+		want [4]int64
 	}{
-		{capability.Grant{}, [3]int64{7, 0, 0}},
-		{capability.Grant{Message: "m"}, [3]int64{0, 7, 0}},
-		{capability.Grant{ReadKeys: []string{"todo/"}}, [3]int64{0, 0, 7}},
-		{capability.Grant{WriteKeys: []string{"todo/"}}, [3]int64{0, 0, 7}},
-		{capability.Grant{Rights: capability.LaterRights, Owner: true}, [3]int64{7, 0, 0}}, // every owner's ref has them
-		{capability.Grant{Rights: capability.Schema}, [3]int64{7 | 1<<7, 0, 0}},            // which says nothing to it
-		{capability.Grant{Rights: capability.Break}, [3]int64{7 | 1<<6, 0, 0}},
+		{capability.Grant{}, [4]int64{7, 0, 0, 0}},
+		{capability.Grant{Message: "m"}, [4]int64{0, 7, 0, 0}},
+		{capability.Grant{ReadKeys: []string{"todo/"}}, [4]int64{0, 0, 7, 0}},
+		{capability.Grant{WriteKeys: []string{"todo/"}}, [4]int64{0, 0, 7, 0}},
+		{capability.Grant{Children: capability.Read}, [4]int64{0, 0, 0, 7}},
+		{capability.Grant{Rights: capability.LaterRights, Owner: true}, [4]int64{7, 0, 0, 0}}, // every owner's ref has them
+		{capability.Grant{Rights: capability.Schema}, [4]int64{7 | 1<<7, 0, 0, 0}},            // which says nothing to it
+		{capability.Grant{Rights: capability.Break}, [4]int64{7 | 1<<6, 0, 0, 0}},
 	} {
 		c.g.ID, c.g.Target, c.g.Rights = "ses_A.s1", "ses_A", c.g.Rights|capability.Read|capability.Append|capability.Share
 		values, err := grantValues(&c.g)
@@ -52,8 +53,8 @@ func TestOldServersFindNoRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		columns := regexp.MustCompile(`\w+`).FindAllString(insertGrants.SQLite.One[strings.Index(insertGrants.SQLite.One, "(target"):], len(values))
-		var got [3]int64
-		for i, name := range []string{"rights", "message_rights", "key_rights"} {
+		var got [4]int64
+		for i, name := range []string{"rights", "message_rights", "key_rights", "reach_rights"} {
 			got[i] = values[slices.Index(columns, name)].(int64)
 		}
 		if got != c.want {

@@ -163,8 +163,8 @@ func splitRef(ref string) (target, tail string) {
 	return target, tail
 }
 
-// refIn returns how the rows of a session name a ref: by its tail, and one of a space, which acts in the
-// session by the right manage, by its whole id.
+// refIn returns how the rows of a session name a ref: by its tail, and one that is not of the session, but acts
+// in it, by its whole id.
 func refIn(session, ref string) string {
 	if target, tail := splitRef(ref); target == session {
 		return tail
@@ -174,7 +174,7 @@ func refIn(session, ref string) string {
 
 // refOf is the inverse of refIn.
 func refOf(session, name string) string {
-	if name == "" || capability.IsSpace(capability.Target(name)) {
+	if name == "" || capability.Target(name) != "" {
 		return name
 	}
 	return joinRef(session, name)

@@ -132,6 +132,12 @@ func New(b Backend) *Store {
 // order (ReadSet.Ordered) that has entries without a place, they get theirs, and fn is run once more.
 func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	err := s.update(ctx, func(t *tx) error { return fn(t) })
+	for range maxMoreChildren {
+		if !errors.Is(err, session.ErrMoreChildren) {
+			break
+		}
+		err = s.update(ctx, func(t *tx) error { return fn(t) })
+	}
 	if without, ok := errors.AsType[*unorderedError](err); ok {
 		if err := s.ensureOrds(ctx, without.session); err != nil {
 			return err
@@ -140,6 +146,10 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	}
 	return err
 }
+
+// maxMoreChildren is how often a transaction is tried again because of session.ErrMoreChildren: a child would have
+// to be made at each within the moment between a read and a lock.
+const maxMoreChildren = 20
 
 // update is Update for the store's own methods.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {

@@ -70,7 +70,7 @@ func (s *Store) OpenStream(ctx context.Context, o session.StreamRequest) (stream
 	defer leave()
 	var refused error
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.ReadSet{Sessions: []string{o.Key.Session}, Streams: session.CandidateStreams(o.Key, o.SecretHash), Grants: o.Refs})
+		rows, err := t.Load(ctx, &session.ReadSet{Sessions: []string{o.Key.Session}, Streams: session.CandidateStreams(o.Key, o.SecretHash), Grants: o.Refs, Others: session.OtherSessions(o.Key.Session, o.Refs)})
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (s *Store) OpenStream(ctx context.Context, o session.StreamRequest) (stream
 			return nil
 		}
 		if o.Decide != nil {
-			if refused = o.Decide(&o, &session.Access{Row: row, Grants: rows.Grants, Now: rows.Now}, rows.Streams); refused != nil {
+			if refused = o.Decide(&o, &session.Access{Row: row, Grants: rows.Grants, Others: rows.Others, Now: rows.Now}, rows.Streams); refused != nil {
 				return refused
 			}
 		}

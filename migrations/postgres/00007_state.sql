@@ -36,6 +36,12 @@ ALTER TABLE grants ADD COLUMN write_keys text COLLATE "C" NOT NULL DEFAULT '';
 -- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
 ALTER TABLE grants ADD COLUMN key_rights smallint NOT NULL DEFAULT 0;
 
+-- What a ref allows in its session's children, 0 if it does not reach them. Its own rights are then in
+-- reach_rights, in place of rights: a server of the previous version finds none.
+ALTER TABLE grants ADD COLUMN reach smallint NOT NULL DEFAULT 0;
+ALTER TABLE grants ADD COLUMN reach_rights smallint NOT NULL DEFAULT 0;
+CREATE INDEX grants_reaching ON grants (target, reach) WHERE reach > 0;
+
 -- The features that a reader of the session needs (session.Features); a server of the previous
 -- version reads and keeps 0.
 ALTER TABLE sessions ADD COLUMN needs bigint NOT NULL DEFAULT 0;

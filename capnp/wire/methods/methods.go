@@ -31,7 +31,7 @@ var (
 	SessionOpenStream = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 1, Name: "Session.openStream"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
 	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 16, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
 	SessionSubscribe  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 3, Name: "Session.subscribe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionRevoke     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
+	SessionRevoke     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 24, PointerCount: 2}}
 	SessionEvents     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
 	SessionAttenuate  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 6, Name: "Session.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionRefs       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 7, Name: "Session.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
@@ -43,6 +43,7 @@ var (
 	SessionList       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 13, Name: "Session.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
 	SessionSearch     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
 	SessionChildren   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 15, Name: "Session.children"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SessionOpen       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 16, Name: "Session.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 
 	SpaceCreate      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SpaceList        = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
@@ -63,4 +64,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRemoveOlder, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpen, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRemoveOlder, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

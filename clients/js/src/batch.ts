@@ -30,9 +30,17 @@ export type Now<T> = T | Reference;
 /** The rights that a ref can have. */
 export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert" | "compact";
 
+/** The rights that a ref can have in the sessions below its session. */
+export type ChildRight = Exclude<Right, "share" | "revoke" | "create" | "list" | "manage">;
+
 /** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {
   rights: readonly Right[];
+  /**
+   * Its rights in the session's children (Session.open), at any depth, those that are there and those that come: among rights. It does not
+   * reach them if left out. Such a ref has none of from, message, readKeys and writeKeys; its end is a cut in each child.
+   */
+  children?: readonly ChildRight[];
   /** The methods that may be appended; all if left out. */
   methods?: readonly string[];
   /** How long it is valid, in ms, from when the server makes it, by its clock; for ever if left out. */

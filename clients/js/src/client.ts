@@ -20,7 +20,7 @@ import { reconcile } from "./reconciling.js";
 import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
-import { type Child, type Cut, type Description, type Events, follow, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type SnapshotOptions, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Child, type Cut, type Description, type Events, follow, num, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type SnapshotOptions, type Stat, type State, str, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -501,9 +501,19 @@ export class Session {
     return reached(this.#held);
   }
 
-  /** The ref it is reached by: a session's, or the space's through which it was opened (Space.open). Its text has the secret. */
+  /** The ref it is reached by: its own, or the one through which it was opened (Space.open, Session.open). Its text has the secret. */
   get ref(): Ref {
     return this.#held.ref;
+  }
+
+  /**
+   * A session below this one, at any depth, by its id, through this one's ref, which needs rights in children (children of
+   * share): these are the rights that it has there. Batches are sent through that ref, also by a later process. unsupported
+   * while servers run that do not know such refs. bad_argument if id is not a session's.
+   */
+  open(id: string): Session {
+    if (!isSession(id)) throw fault("bad_argument", "open takes a session's id: ses_ and a ULID");
+    return new Session(this.#client, { ...this.#held, session: id });
   }
 
   /** The redemption id is stored in the outbox; a new session gets its own with its batch. */
@@ -649,7 +659,7 @@ export class Session {
    */
   async takeOver(waiting?: Waiting): Promise<{ session: Session; cut: number }> {
     const held = this.#now();
-    if (held.session === undefined) throw fault("not_an_owner", "a session that was opened through its space is taken over: rotate replaces the ref that it is reached by here");
+    if (held.session === undefined || !isSpace(held.ref.target)) throw fault("not_an_owner", "a session that was opened through its space is taken over: rotate replaces the ref that it is reached by here");
     const fresh = held.ref.for(held.session), { redemption } = await this.#client.outbox.putRef(fresh);
     const cut = await this.#client.call(held, async (live) => {
       const answer = (await live["rotate"]!(fresh.id, fresh.hashText, true)) as Struct | number, at = typeof answer === "object" ? answer["cut"] : answer;
@@ -697,7 +707,7 @@ export class Session {
    * for a ref that is not an owner's; not_found if it is not in the outbox.
    */
   async rotate(waiting?: Waiting): Promise<{ session: Session; cut: number }> {
-    if (this.#held.session !== undefined) throw fault("not_an_owner", "the session was opened through its space: takeOver replaces the ref of its owner, who loses it then");
+    if (this.#held.session !== undefined) throw fault("not_an_owner", "the session was opened through another ref: of one that was opened through its space takeOver replaces the ref of its owner, who loses it then");
     const { held, cut } = await this.#client.rotate(this.#now(), waiting);
     return { session: new Session(this.#client, held), cut };
   }
@@ -730,7 +740,10 @@ export class Session {
   #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined, takeOver = false): Promise<Cut> {
     return this.#client.call(this.#now(), async (live) => {
       const answer = (await (takeOver ? live["revoke"]!(ref, epoch, true) : live["revoke"]!(ref, epoch))) as Struct;
-      const cut = { cursor: Number(answer["cut"]), epoch: Number(answer["epoch"]) };
+      const cut = {
+        cursor: Number(answer["cut"]), epoch: Number(answer["epoch"]), childCount: num(answer["childCount"]),
+        children: ((answer["children"] ?? []) as Struct[]).map((c) => ({ session: str(c["session"]), cursor: num(c["cut"]) })),
+      };
       dispose(answer);
       return cut;
     }, options);

@@ -2,7 +2,7 @@
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export type { AuditAct, AuditOptions, AuditRow, AuditVerification } from "./audit.js";
-export { type AttenuateOptions, Batch, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
+export { type AttenuateOptions, Batch, type ChildRight, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, type ParentOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { fold } from "./fold.js";

@@ -9,7 +9,7 @@ import type { Ref } from "./ref.js";
 export interface Held {
   readonly ref: Ref;
   readonly redemption: string;
-  /** If the ref is a space's: the session that is opened through it, by the right manage. */
+  /** The session that is opened through the ref: one of the space, by the right manage, or below the ref's session, which it reaches. */
   readonly session?: string;
 }
 

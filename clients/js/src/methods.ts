@@ -85,6 +85,12 @@ const rights: Check = (name, v, json) => {
   const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact"];
   if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert, compact`);
 };
+/** The rights that a ref can have in children. */
+const inChildren = ["read", "append", "break", "schema", "revert", "compact"];
+const childRights: Check = (name, v, json) => {
+  texts(name, v, json);
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => inChildren.includes(r))) bad(`${name}: name some of ${inChildren.join(", ")}`);
+};
 const appending = ["add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"];
 const methodNames: Check = (name, v, json) => {
   texts(name, v, json);
@@ -208,7 +214,7 @@ const methods: Record<string, Record<string, Param>> = {
   share: {
     ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
     actor: may(text), seal: may(sealKey), expires_at: may(number), expires_in: may(number), from: may(number), redemptions: may(redemptions),
-    read_keys: may(keyList), write_keys: may(keyList),
+    read_keys: may(keyList), write_keys: may(keyList), children: may(childRights),
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},
@@ -258,6 +264,16 @@ export function checkOp(op: Intent): void {
     if (has("parent") && !has("via")) bad("create needs via");
     if (!has("parent") && (has("via") || has("part"))) bad("create needs parent, to which via and part belong");
   }
+  if (op.method === "share" && given.get("children")?.json !== undefined && named("children") === 1) {
+    const children = argValue(op, "children") as string[], own = argValue(op, "rights");
+    const lacks = Array.isArray(own) ? inChildren.filter((r) => children.includes(r) && !own.includes(r)) : [];
+    if (lacks.length > 0) bad(`children: in children the ref would carry ${lacks.join(",")}, which it does not carry itself: add it to its rights, or leave it out`);
+    const others = ["message", "from", "read_keys", "write_keys"].filter((name) => {
+      const v = argValue(op, name);
+      return v !== undefined && v !== null && v !== "" && !(name === "from" && (v as number) <= 1);
+    });
+    if (others.length > 0) bad(`children and ${others.join(", ")} exclude each other: what these name is of one session alone`);
+  }
   for (const name of given.keys()) {
     if (!Object.hasOwn(params, name)) {
       const takes = Object.keys(params).sort().join(", ") || "nothing";
@@ -285,7 +301,8 @@ export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const bears = ops.some((op) => op.method === "create" && op.args?.some((a) => a.name === "parent"));
   const reverts = ops.some((op) => op.method === "revert" || op.method === "unrevert" || (op.method === "share" && hasRight(op, "revert")));
   const compacts = ops.some((op) => op.method === "compact" || (op.method === "share" && hasRight(op, "compact")));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : [])];
+  const reaches = ops.some((op) => op.method === "share" && op.args?.some((a) => a.name === "children"));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */

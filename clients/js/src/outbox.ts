@@ -577,9 +577,10 @@ export class Outbox {
   routeOf(session: string, via: string, ops: readonly OpRow[]): Route {
     const first = ops[0]!;
     if (!creates(first.method)) {
-      // Through a space's ref the session is opened by the right manage; but an op that was dropped may have been its create.
+      // Through a space's ref the session is opened by the right manage; but an op that was dropped may have been its create. One
+      // of another session reaches it.
       const manages = isSpace(targetOf(via)) && first.method !== "void", row = via !== "" && (manages || !isSpace(targetOf(via))) ? this.#savedRef(via) : this.refFor(session);
-      if (targetOf(row.id) !== session && !manages) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
+      if (targetOf(row.id) !== session && !manages && via === "") throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
       return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text, ...(this.tables.rotating.has(row.id) && { rotating: true }) };
     }
     const space = via === "" ? this.refFor("") : this.#savedRef(via);

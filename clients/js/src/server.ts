@@ -280,8 +280,9 @@ export class Peer {
     const { session } = held;
     if (session !== undefined) {
       const open = (): StubPromise => this.restore({ ref: held.ref, redemption: held.redemption })["open"]!(session);
-      return this.#reuse(`open ${session} ${liveName(held.ref)}`, () => this.hasAll(["manage"]) ? open() : new RpcPromise((async () => {
-        await this.require(["manage"]);
+      const needs = [isSpace(held.ref.target) ? "manage" : "reach"];
+      return this.#reuse(`open ${session} ${liveName(held.ref)}`, () => this.hasAll(needs) ? open() : new RpcPromise((async () => {
+        await this.require(needs);
         return (await open()) as never;
       })()) as unknown as StubPromise);
     }
@@ -333,7 +334,7 @@ export class Peer {
   async openStream(req: StreamRequest): Promise<LinkStream> {
     const target = req.space
       ? this.#reuse(`create ${req.session} ${req.ownerRef} ${liveName(req.space.ref)}`, () => this.restore(req.space!)["create"]!(req.session, req.ownerRef))
-      : this.restore(isSpace(req.through!.ref.target) ? { ...req.through!, session: req.session } : req.through!);
+      : this.restore(req.through!.ref.target !== req.session ? { ...req.through!, session: req.session } : req.through!);
     const stub = target["openStream"]!(req.outbox, req.secret, req.incarnation);
     // Capabilities that prove an authority must be resolved when the batch arrives, since its outcome is recorded. The
     // stub is passed and not its promise, whose id is no longer valid once it is fulfilled. One that failed

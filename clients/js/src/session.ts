@@ -4,7 +4,7 @@ import { newBackoff } from "./backoff.js";
 import { sleep, type Client, type Waiting } from "./client.js";
 import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
 import type { Held } from "./link.js";
-import type { Right } from "./batch.js";
+import type { ChildRight, Right } from "./batch.js";
 import { checkKeys, features } from "./methods.js";
 import type { Ref } from "./ref.js";
 import type { Peer } from "./server.js";
@@ -211,6 +211,8 @@ export interface Grant {
   /** The keys that it shows and writes, and all below those that end in "/"; empty: all. */
   readonly readKeys: readonly string[];
   readonly writeKeys: readonly string[];
+  /** The rights in the session's children; empty: it does not reach them. */
+  readonly children: readonly ChildRight[];
 }
 
 /** A ref of a tree. */
@@ -257,6 +259,9 @@ export interface Cut {
   cursor: number;
   /** The session's epoch afterwards. */
   epoch: number;
+  /** If a ref that reaches children has ended: the cuts in these, by id, the first 1,000 of childCount. */
+  children: { session: string; cursor: number }[];
+  childCount: number;
 }
 
 export const num = (v: unknown): number => Number(v ?? 0);
@@ -287,6 +292,7 @@ function readGrant(grant: Struct): Grant {
     from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
     dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
     readKeys: (grant["readKeys"] ?? []) as string[], writeKeys: (grant["writeKeys"] ?? []) as string[],
+    children: (grant["children"] ?? []) as ChildRight[],
   };
 }
 

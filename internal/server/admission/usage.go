@@ -21,7 +21,10 @@ import (
 const maxUses = 10_000
 
 // useKey is the key that uses are counted by.
-type useKey struct{ ref, actor, method string }
+type useKey struct {
+	ref, actor, method string
+	child              string // the session that it was used in, if that is below the ref's; else ""
+}
 
 // use is one row of counts in a window.
 type use struct {
@@ -33,10 +36,16 @@ type use struct {
 	peer      string // the address that all came from; "" if there were several
 }
 
-// row returns the audit row of u.
-func (u *use) row() *capability.AuditRow {
-	return &capability.AuditRow{Target: capability.Target(u.ref), At: u.last, Act: capability.AuditUse, Ref: u.ref, Actor: u.actor,
+// rows returns the audit rows of u: of uses in a child, one in its audit too.
+func (u *use) rows() []*capability.AuditRow {
+	row := &capability.AuditRow{Target: capability.Target(u.ref), At: u.last, Act: capability.AuditUse, Ref: u.ref, Actor: u.actor,
 		Subject: u.method, Cursor: u.cursor, Count: uint32(min(u.count, math.MaxUint32)), Peer: u.peer}
+	if u.child == "" {
+		return []*capability.AuditRow{row}
+	}
+	below := *row
+	row.Cursor, below.Target = 0, u.child
+	return []*capability.AuditRow{row, &below}
 }
 
 // UsageCounter counts uses. It is safe for concurrent use; counting costs a lock and a map
@@ -59,9 +68,9 @@ type UsageCounter struct {
 // NewUsageCounter returns a counter of uses; Flush writes what it has counted.
 func NewUsageCounter(cfg AuditConfig) *UsageCounter {
 	audit := func(ctx context.Context, page capability.IdempotencyKey, uses []*use) error {
-		rows := make([]*capability.AuditRow, len(uses))
-		for i, e := range uses {
-			rows[i] = e.row()
+		rows := make([]*capability.AuditRow, 0, len(uses))
+		for _, e := range uses {
+			rows = append(rows, e.rows()...)
 		}
 		return cfg.Store.Audit(ctx, page, rows)
 	}
@@ -79,7 +88,7 @@ func (u *UsageCounter) Add(peer string, cursor uint64, uses ...session.Use) {
 	now := u.clock().UnixMilli()
 	u.rotate(now)
 	for i := range uses {
-		key := useKey{uses[i].Ref, uses[i].Actor, uses[i].Method}
+		key := useKey{uses[i].Ref, uses[i].Actor, uses[i].Method, uses[i].Session}
 		e := u.open[key]
 		if e == nil {
 			if len(u.open) >= maxUses {
@@ -99,7 +108,11 @@ func (u *UsageCounter) Add(peer string, cursor uint64, uses ...session.Use) {
 
 // Record counts a call under a ref.
 func (u *UsageCounter) Record(peer string, grant *capability.Grant, method string, cursor uint64) {
-	u.Add(peer, cursor, session.Use{Ref: grant.ID, Actor: grant.Actor, Method: method, Count: 1})
+	use := session.Use{Ref: grant.ID, Actor: grant.Actor, Method: method, Count: 1}
+	if of := capability.Target(grant.ID); capability.IsSession(of) && of != grant.Target {
+		use.Session = grant.Target
+	}
+	u.Add(peer, cursor, use)
 }
 
 // rotate ends the window if its time is over. mu is held.

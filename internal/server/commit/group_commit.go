@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,8 @@ type Publisher interface {
 	// nil if they failed. The commits of one session end in their order.
 	BeginCommit(sessions []string)
 	EndCommit(sessions []string, published *session.Published)
+	// Notify says that a session has changed, which was not announced.
+	Notify(id string, cursor, gen uint64)
 }
 
 // Outage is informed whether commits succeed.
@@ -484,6 +487,7 @@ func (c *Committer) transact(group []*Pending) error {
 		return err
 	}
 	crashpoint.Hit(crashpoint.ServerCommitAfter)
+	published, below := splitPublished(published, seen)
 	c.cfg.Instruments.Commits.Observe(time.Since(began).Seconds())
 	if published != nil && len(published.Sessions) > 0 {
 		c.cfg.Outage.RecordSuccess()
@@ -508,9 +512,29 @@ func (c *Committer) transact(group []*Pending) error {
 		}
 		crashpoint.Hit(crashpoint.ServerAckAfter)
 		c.cfg.Hub.EndCommit(ids, published)
+		for _, p := range below {
+			c.cfg.Hub.Notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+		}
 		crashpoint.Hit(crashpoint.ServerPublishAfter)
 	})
 	return nil
+}
+
+// splitPublished returns what is published of the group's own sessions, and of those below them in which a ref was
+// cut off: other commits of these are not in one order with this one, so their subscribers read the log.
+func splitPublished(p *session.Published, own map[string]struct{}) (in *session.Published, below []session.PublishedSession) {
+	if p == nil || !slices.ContainsFunc(p.Sessions, func(s session.PublishedSession) bool { return !has(own, s.Row.ID) }) {
+		return p, nil
+	}
+	in = &session.Published{}
+	for _, s := range p.Sessions {
+		if has(own, s.Row.ID) {
+			in.Sessions = append(in.Sessions, s)
+		} else {
+			below = append(below, s)
+		}
+	}
+	return in, below
 }
 
 func has(set map[string]struct{}, key string) bool {

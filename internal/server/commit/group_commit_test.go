@@ -35,6 +35,8 @@ func (o *openCommits) BeginCommit(sessions []string) {
 	}
 }
 
+func (o *openCommits) Notify(string, uint64, uint64) {}
+
 func (o *openCommits) EndCommit(sessions []string, _ *session.Published) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

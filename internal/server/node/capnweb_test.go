@@ -41,7 +41,7 @@ func fields(t testing.TB, label string, v any, want string) object {
 	return o
 }
 
-const grantFields = "id target owner epoch rights methods expires from limit used label actor dead cut message seal readKeys writeKeys"
+const grantFields = "id target owner epoch rights methods expires from limit used label actor dead cut message seal readKeys writeKeys children"
 
 func TestEveryMethodOverTheWeb(t *testing.T) {
 	t.Parallel()
@@ -250,6 +250,8 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	}
 	none := fields(t, "children", w.give(sess, "children", "", 1), "sessions more next")
 	same(t, "no children", []any{len(none["sessions"].([]any)), none["more"], none["next"]}, []any{0, false, ""})
+	_, err = w.ask(sess, "open", "x")
+	wantCode(t, "a child by another name", err, fault.BadArgument)
 	_, err = w.ask(sess, "children", "x")
 	wantCode(t, "children after no id", err, fault.BadArgument)
 }
@@ -320,13 +322,13 @@ func webAuthorityMethods(t *testing.T, r *rig, w *webClient) {
 	if _, err := w.ask(w.main.Call(within(t), "restore", saved), "info"); err != nil {
 		t.Errorf("what was saved: %v", err)
 	}
-	cut := fields(t, "revoke", w.give(sess, "revoke", helper.ID), "cut epoch")
+	cut := fields(t, "revoke", w.give(sess, "revoke", helper.ID), "cut epoch children childCount")
 	same(t, "its cut", cut["cut"], 3.0)
 	dead := w.give(hers, "info").(object)["grant"].(object)
 	same(t, "what killed it", dead["dead"], any(object{"code": float64(fault.Revoked), "name": "revoked"}))
 	_, err = w.ask(hers, "events")
 	wantCode(t, "after it", err, fault.Revoked)
-	same(t, "every share", w.give(sess, "revoke", nil, true), any(object{"cut": 4.0, "epoch": 2.0}))
+	same(t, "every share", w.give(sess, "revoke", nil, true), any(object{"cut": 4.0, "epoch": 2.0, "children": []any{}, "childCount": 0.0}))
 	_, err = w.ask(sess, "revoke")
 	wantCode(t, "revoking nothing", err, fault.BadArgument)
 

@@ -135,7 +135,7 @@ func TestTheDoor(t *testing.T) {
 			}
 		}
 		cut, err := live.Revoke(t.Context(), reader, false)
-		if err != nil || cut != 6 {
+		if err != nil || cut.Cut != 6 {
 			t.Fatal(cut, err)
 		}
 		if err := <-over; !errors.Is(err, fault.Revoked) {

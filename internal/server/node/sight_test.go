@@ -89,7 +89,7 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 	},
 	"Refs": nil, "List": nil, "Audit": nil, "Children": nil, // none of them shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
-	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil, "Open": nil, "RemoveOlder": nil,
+	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil, "Open": nil, "OpenChild": nil, "RemoveOlder": nil,
 }
 
 // overWires has every method of the schema's Session in the same way, by its name over Cap'n Web.
@@ -126,7 +126,7 @@ var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) an
 		return all
 	},
 	"audit": nil, "refs": nil, "children": nil, // none of them shows what is in a session
-	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
+	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil, "open": nil,
 }
 
 // webListener is a sink that keeps all that it is sent.

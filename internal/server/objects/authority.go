@@ -23,11 +23,13 @@ type authority struct {
 	ref     string // id of the ref
 	space   string // Space.create: id of the space ref; else ""
 	manage  bool   // ref is a space's, and acts by its right manage
+	reach   bool   // ref is one of a session above, and acts by its rights in children
 
 	firstRedeemed bool // the ref was redeemed anew, not again after a lost connection
 
-	// Limits of an attenuated object, and with manage those of the space's; nil if there are none.
-	attenuated, spaceAttenuated *capability.Grant
+	// Limits of an attenuated object, and with manage or reach those of the object that it was opened from; nil if
+	// there are none.
+	attenuated, outer *capability.Grant
 
 	mu      sync.Mutex
 	streams []string // Space.create: ids of the streams opened through the object
@@ -56,7 +58,7 @@ func (a *authority) hasStream(stream string) bool {
 
 // stamp sets the authority and peer of a submission.
 func (a *authority) stamp(sub *session.Submission, peer string) {
-	sub.Ref, sub.Space, sub.Manage, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.manage, a.attenuated, a.spaceAttenuated, peer
+	sub.Ref, sub.Space, sub.Manage, sub.Reach, sub.Attenuated, sub.Outer, sub.Peer = a.ref, a.space, a.manage, a.reach, a.attenuated, a.outer, peer
 }
 
 // direct returns the submission of do, without an outbox. An object of Space.create through which
@@ -84,7 +86,7 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s does not exist: its create op has not been applied", a.session)
 	}
-	if at.Row.Forgotten && (a.space != "" || a.manage || at.Grants[a.ref] == nil) {
+	if at.Row.Forgotten && (a.space != "" || a.manage || a.reach || at.Grants[a.ref] == nil) {
 		return nil, fanout.SessionDeleted()
 	}
 	stream := ""
@@ -96,9 +98,13 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 		return nil, fault.UnknownRef.With("session %s was made by another outbox: restore a ref to it", a.session)
 	}
 	grant := at.Grants[id]
-	if a.manage {
+	if a.manage || a.reach {
+		check := session.CheckManaging
+		if a.reach {
+			check = session.CheckReaching
+		}
 		var refused *fault.Error
-		if grant, refused = session.CheckManaging(at, a.ref, a.spaceAttenuated); refused != nil {
+		if grant, refused = check(at, a.ref, a.outer); refused != nil {
 			return grant, refused
 		}
 	} else if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
@@ -134,8 +140,8 @@ func (a *authority) inProcess() reader { return reader{a, session.AllFeatures} }
 // It has that grant's ref, whoever the object is passed on to.
 func (a *authority) attenuate(limits *capability.Grant) *authority {
 	as := &authority{session: a.session, ref: limits.ID, attenuated: limits}
-	if a.manage {
-		as.manage, as.spaceAttenuated = true, a.spaceAttenuated
+	if a.manage || a.reach {
+		as.manage, as.reach, as.outer = a.manage, a.reach, a.outer
 	}
 	return as
 }

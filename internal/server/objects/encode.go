@@ -249,6 +249,7 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	to.SetOwner(g.Owner)
 	to.SetEpoch(g.Epoch)
 	to.SetRights(uint16(g.Rights))
+	to.SetChildren(uint16(g.Children))
 	to.SetExpires(g.Expires)
 	to.SetFrom(g.VisibleFrom)
 	to.SetLimit(g.MaxRedemptions)

@@ -337,13 +337,13 @@ func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error 
 
 // Revoke revokes a ref of the session and all refs below it; nothing commits under them after
 // cut. Of a session that was opened by manage (Open), the owner's ref only with takeOver.
-func (h *Capability) Revoke(ctx context.Context, ref string, takeOver bool) (cut uint64, err error) {
+func (h *Capability) Revoke(ctx context.Context, ref string, takeOver bool) (session.Answer, error) {
 	o, refused := h.session()
 	if refused != nil {
-		return 0, refused
+		return session.Answer{}, refused
 	}
 	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref, TakeOver: takeOver})
-	return a.Cut, errOrNil(a.Err)
+	return a, errOrNil(a.Err)
 }
 
 // RevokeInSpace revokes a space's own ref, or one below it, also of a session, with all refs below

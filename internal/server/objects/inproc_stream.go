@@ -75,7 +75,7 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 // passedRefs is attachedRefs within the process.
 func passedRefs(with []*Capability) (refs []string) {
 	for _, h := range with {
-		if h.sess != nil && h.sess.auth.attenuated == nil {
+		if h.sess != nil && h.sess.auth.attenuated == nil && !h.sess.auth.reach {
 			refs = append(refs, h.ref)
 		}
 	}

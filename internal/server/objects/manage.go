@@ -44,7 +44,7 @@ func (o *space) openSession(ctx context.Context, id string) (*sess, *fault.Error
 	if refused := session.CheckFeatures(session.FeatureManage, o.service.cfg.Features()); refused != nil {
 		return nil, refused
 	}
-	auth := &authority{session: id, ref: o.ref, manage: true, spaceAttenuated: o.attenuated}
+	auth := &authority{session: id, ref: o.ref, manage: true, outer: o.attenuated}
 	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	access, before, err := o.service.cfg.Store.FindManaged(reading, id, o.ref)

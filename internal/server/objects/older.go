@@ -186,7 +186,7 @@ func hopeless(err error) bool {
 func (o *space) commitOlder(old []session.OldSession, remove *session.OlderRemoval) (answers []session.Answer, err error) {
 	subs := make([]session.Submission, len(old))
 	for i := range old {
-		subs[i] = session.Submission{Batch: ledger.Batch{Session: old[i].ID}, Ref: o.ref, Manage: true, SpaceAttenuated: o.attenuated,
+		subs[i] = session.Submission{Batch: ledger.Batch{Session: old[i].ID}, Ref: o.ref, Manage: true, Outer: o.attenuated,
 			Direct: &session.Direct{Older: remove}, Peer: o.conn.peer}
 	}
 	ctx, cancel := o.service.commitContext()

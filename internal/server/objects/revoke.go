@@ -28,6 +28,10 @@ func (o *sess) revoke(c *rpc.Call) {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
 			r.SetEpoch(a.Epoch)
+			r.SetChildCount(uint32(a.ChildrenCount))
+			if err := encodeCuts(a.Children, r.NewChildren); err != nil {
+				return err
+			}
 			return o.service.setRefusal(r.NewRefusal, a.Err)
 		})
 	}

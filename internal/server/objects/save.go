@@ -128,7 +128,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 	if capability.CheckManageGiven(parent, auth.attenuated != nil, rights) != nil {
 		rights &^= capability.Manage
 	}
-	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: rights, Label: savedLabel}
+	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: rights, Children: parent.Children, Label: savedLabel}
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
 		return parent, saved, refused

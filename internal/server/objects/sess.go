@@ -55,6 +55,7 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionList:       inBackground((*sess).list),
 	methods.SessionSearch:     inBackground((*sess).search),
 	methods.SessionChildren:   inBackground((*sess).children),
+	methods.SessionOpen:       inBackground((*sess).open),
 	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 
@@ -336,7 +337,7 @@ func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref str
 		if ref = o.auth.space; ref == "" {
 			return nil, "", nil // only a space's ref can act on a session that does not exist
 		}
-		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceAttenuated, 0, at.Now, capability.Create, "")
+		grant, why = capability.CheckLive(at.Grants[ref], o.auth.outer, 0, at.Now, capability.Create, "")
 	} else if grant, why = o.auth.Check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
 		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}

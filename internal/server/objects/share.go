@@ -123,6 +123,11 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	} else {
 		m.Rights = capability.Rights(bits)
 	}
+	if bits := capability.Rights(from.Children()); bits&^(capability.OwnerRights|capability.SpaceRights) != 0 {
+		return m, fault.BadArgument.With("the bits %#x are not rights in children", uint16(bits))
+	} else {
+		m.Children = bits
+	}
 	methods, err := from.Methods()
 	r.fail(err)
 	if n := methods.Len(); n > maxMethods {

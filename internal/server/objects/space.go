@@ -80,7 +80,7 @@ func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	case capability.Target(owner) != id:
 		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
 	}
-	return newSess(o.service, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
+	return newSess(o.service, o.conn, &authority{session: id, ref: owner, space: o.ref, outer: o.attenuated}), nil
 }
 
 // grant returns the space's grant, which a dead ref has too, and why it does not allow need.

@@ -174,10 +174,11 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 
 // attachedRefs returns the refs of the live sessions in with. It ignores objects that are no
 // session of this server, which prove nothing; objects of Space.create, for whose ref no secret
-// was shown; and attenuated ones, which allow less than the ref that the op names.
+// was shown; attenuated ones, which allow less than the ref that the op names; and those of children, which were
+// opened by a ref of a session above, and prove nothing in that.
 func attachedRefs(with []*rpc.Ref) (refs []string) {
 	for _, source := range with {
-		if o, ok := source.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil {
+		if o, ok := source.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil && !o.auth.reach {
 			refs = append(refs, o.auth.ref)
 		}
 	}

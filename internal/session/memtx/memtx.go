@@ -406,7 +406,7 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns} {
+	for _, list := range [][]string{w.Sessions, w.Others, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -426,7 +426,7 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 	if err := checkTexts(w); err != nil {
 		return nil, err
 	}
-	t.loaded, t.locked = true, t.locked || len(w.Sessions) > 0
+	t.loaded, t.locked = t.loaded || len(w.Sessions) > 0 || w.Below == nil, t.locked || len(w.Sessions) > 0
 	s.Loads++
 	out := &session.Rows{Now: s.Now,
 		Sessions: map[string]*session.Row{}, Streams: map[session.StreamKey]*ledger.Stream{},
@@ -435,6 +435,25 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[session.ExternalID]string{},
 		PayloadEvents: map[string][]*session.Event{},
 		Trees:         map[string]map[string]uint64{},
+		Others:        map[string]*session.Row{}, Below: map[string][]string{},
+	}
+	for _, id := range w.Others {
+		if s.sessions[id] != nil {
+			out.Others[id] = clone(s.sessions[id])
+		}
+	}
+	for id, always := range w.Below {
+		for _, g := range s.grants {
+			if g.Target == id && g.Children != 0 && g.Revoked == 0 && g.Epoch == s.sessions[id].Epoch {
+				out.Grants[g.ID] = clone(g)
+				always = true
+			}
+		}
+		for _, below := range slices.Sorted(maps.Keys(s.sessions)) {
+			if row := s.sessions[below]; always && row.Life == session.Live && row.Below(id) {
+				out.Below[id] = append(out.Below[id], below)
+			}
+		}
 	}
 	for _, id := range w.Sessions {
 		if s.sessions[id] == nil {
@@ -479,6 +498,11 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 		for id, g := range s.grants {
 			if g.Revoked == 0 && s.descends(id, root) {
 				put(out.Trees, root, g.Target, out.Trees[root][g.Target]+1)
+				for below, row := range s.sessions {
+					if g.Children != 0 && row.Life == session.Live && row.Below(g.Target) {
+						put(out.Trees, root, below, out.Trees[root][below])
+					}
+				}
 			}
 		}
 	}

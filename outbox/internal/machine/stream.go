@@ -25,8 +25,11 @@ type Route struct {
 	Rotating       bool   // another ref is about to replace the ref: nothing new is sent until it has
 }
 
-// Manages reports whether the route is a space's ref, which opens the session by its right manage.
-func (r Route) Manages() bool { return r.Space == "" && capability.IsSpace(capability.Target(r.Ref)) }
+// Opens reports whether the route's ref is not one of the session, but opens it: one of its space, by the right
+// manage, or of a session above, which reaches it.
+func (r Route) Opens(session string) bool {
+	return r.Space == "" && capability.Target(r.Ref) != session
+}
 
 // Entry is a batch with seqs that has no outcome yet. As a stream's unsequenced one it holds
 // only what finding the route takes, and firstSeq is 0.

@@ -26,8 +26,8 @@ type Update struct {
 // it. It stays until the batch is swept, because a Retry of the creation mints it.
 func (c *Cache) Updates(e *machine.Entry, outs []ledger.Outcome, at time.Time) (news []Update) {
 	to, dead := e.Route, deathReason(outs)
-	if dead == fault.SessionDeleted && to.Manages() {
-		dead = fault.None // of a session of the space, not of the ref
+	if to.Opens(e.Session) && (dead == fault.SessionDeleted || dead == fault.StaleEpoch) {
+		dead = fault.None // it may be about the session alone, and not about the ref
 	}
 	if to.Confirmed && dead == fault.None && !intent.CreatesSession(e.Body.Ops[0].Method) {
 		return nil

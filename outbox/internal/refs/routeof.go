@@ -41,7 +41,7 @@ func (s Resolver) checkSecret(ctx context.Context, id string, secret capability.
 
 // RouteOf returns how the session's stream is opened for a batch, or the error if there is no
 // ref to send it through. A batch via a space's ref that does not create the session goes to the
-// session by that ref's right manage.
+// session by that ref's right manage, and one via the ref of another session by that ref's reach.
 func (s Resolver) RouteOf(ctx context.Context, session, via string, bd *intent.Batch) (machine.Route, error) {
 	first := &bd.Ops[0]
 	if !intent.CreatesSession(first.Method) {
@@ -63,7 +63,7 @@ func (s Resolver) RouteOf(ctx context.Context, session, via string, bd *intent.B
 		if err != nil {
 			return machine.Route{}, err
 		}
-		if r.Target() != session && !manages {
+		if r.Target() != session && !manages && via == "" {
 			return machine.Route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
 		return machine.Route{Ref: r.ID, Host: r.Address(), Fingerprint: Fingerprint(r.Ref), Confirmed: r.trust() == trustConfirmed && !r.Confirmed.IsZero(), Rotating: r.Successor != nil}, nil

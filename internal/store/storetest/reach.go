@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// family is a session, and what is made below it.
+type family struct {
+	*fixture
+	root *capability.Grant
+	top  *author
+}
+
+func newFamily(t *testing.T, fresh Fresh) *family {
+	f := &family{fixture: begin(t, fresh)}
+	f.root = f.space()
+	f.top = f.open(newAuthor(f.root.ID))
+	f.applied(f.top.batch(false, f.top.create()))
+	return f
+}
+
+func (f *family) open(a *author) *author {
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: a.session, Outbox: a.outbox}, hash(), 1)
+	f.must("open stream", err)
+	return a
+}
+
+// unborn is a child of p's that is about to be made, by the submission.
+func (f *family) unborn(p *author) (*author, session.Submission) {
+	c := f.open(newAuthor(f.root.ID))
+	c.with = []string{p.ref}
+	return c, c.batch(false, c.create("parent", p.session, "via", p.ref))
+}
+
+func (f *family) born(p *author) *author {
+	c, sub := f.unborn(p)
+	f.applied(sub)
+	return c
+}
+
+// share makes a ref of the top session that reaches what is below.
+func (f *family) share() string {
+	ref := clientRef(f.top.session)
+	f.applied(f.top.batch(false, newIntent(session.MethodShare, "ref", ref, "hash", hashText(), "rights", []string{"read", "append"}, "children", []string{"read", "append"})))
+	return ref
+}
+
+// write puts a key in a child under a ref of the top session.
+func (f *family) write(c *author, ref string) ledger.Outcome {
+	w := f.open(&author{session: c.session, outbox: newAuthor(f.root.ID).outbox, ref: ref})
+	sub := w.batch(false, newIntent(session.MethodPut, "key", "message/m", "payload", json.RawMessage(`{}`)))
+	sub.Space, sub.Reach, sub.PassedRefs = "", true, nil
+	answers, _ := f.commit(sub)
+	if answers[0].Err != nil {
+		f.Fatalf("write: %v", answers[0].Err)
+	}
+	return answers[0].Outcomes[0]
+}
+
+// lastOf is a session's last event.
+func (f *family) lastOf(id string) *session.Event {
+	events := f.log(id).Events
+	return events[len(events)-1]
+}
+
+// testReach: a ref acts in what is below its session, and its end is an event in each.
+func testReach(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	a, b := f.born(f.top), f.born(f.top)
+	grand := f.born(a)
+	stranger := f.open(newAuthor(f.root.ID))
+	f.applied(stranger.batch(false, stranger.create()))
+	ref, other := f.share(), f.share()
+	all := []*author{a, b, grand}
+	for _, c := range all {
+		if o := f.write(c, ref); o.Status != ledger.Applied {
+			t.Errorf("below it: %+v", o)
+		}
+	}
+	if o := f.write(stranger, ref); o.Status != ledger.Denied {
+		t.Errorf("elsewhere: %+v", o)
+	}
+	access, err := f.ReadAccess(f.ctx, grand.session, []string{ref, f.top.ref, grand.ref, f.root.ID})
+	f.must("read access", err)
+	if len(access.Others) != 1 || access.Others[f.top.session].ID != f.top.session || access.Grants[ref].Children != capability.Read|capability.Append {
+		t.Errorf("a read has %+v", access)
+	}
+	rows := f.load(&session.ReadSet{Below: map[string]bool{f.top.session: false, a.session: false, b.session: true}, Others: []string{f.top.session}})
+	want := []string{a.session, b.session, grand.session}
+	slices.Sort(want)
+	same(f.fixture, "below", rows.Below, map[string][]string{f.top.session: want})
+	same(f.fixture, "those of refs that reach", len(rows.Grants), 2)
+	same(f.fixture, "read without a lock", rows.Others[f.top.session].ID, f.top.session)
+	same(f.fixture, "below a child, if it says so", f.load(&session.ReadSet{Below: map[string]bool{a.session: true}}).Below, map[string][]string{a.session: {grand.session}})
+
+	f.applied(f.top.batch(false, newIntent(session.MethodRevoke, "ref", ref)))
+	for _, c := range all {
+		if e := f.lastOf(c.session); e.Method != session.MethodRevoke || e.Key != "ref/"+ref {
+			t.Errorf("the cut is %s of %s", e.Method, e.Key)
+		}
+		if o := f.write(c, ref); o.Status != ledger.Denied {
+			t.Errorf("after it: %+v", o)
+		}
+		if o := f.write(c, other); o.Status != ledger.Applied {
+			t.Errorf("under another: %+v", o)
+		}
+	}
+	f.applied(b.batch(false, newIntent(session.MethodDelete)))
+	trees := f.load(&session.ReadSet{Trees: []string{f.root.ID}}).Trees[f.root.ID]
+	for _, c := range []*author{f.top, a, grand, stranger} {
+		if _, there := trees[c.session]; !there {
+			t.Errorf("%s is not in the tree of the space's ref", c.session)
+		}
+	}
+	same(f.fixture, "in the ref's own tree", f.load(&session.ReadSet{Trees: []string{other}}).Trees[other], map[string]uint64{f.top.session: 1, a.session: 0, grand.session: 0})
+	f.applied(f.top.batch(false, newIntent(session.MethodBumpEpoch)))
+	same(f.fixture, "below, in another epoch", len(f.load(&session.ReadSet{Below: map[string]bool{f.top.session: false}}).Below), 0)
+}
+
+// lookTx tells when a transaction has looked for what it is to lock.
+type lookTx struct {
+	session.Tx
+	looked func()
+}
+
+func (t lookTx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
+	rows, err := t.Tx.Load(ctx, w)
+	if w.Below != nil && len(w.Sessions) == 0 {
+		t.looked()
+	}
+	return rows, err
+}
+
+// testReachLocks: a session that is made below while a ref that reaches it is revoked gets its cut, and none is
+// made while the revoke is decided and not committed.
+func testReachLocks(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	child := f.born(f.top)
+	for _, parent := range []*author{f.top, child} { // the new one is a child, or a grandchild
+		ref := f.share()
+		late, create := f.unborn(parent)
+		looked, revoked := make(chan struct{}, 100), make(chan error, 1)
+		revoke := f.top.batch(false, newIntent(session.MethodRevoke, "ref", ref))
+		err := f.Update(f.ctx, func(tx session.Tx) error {
+			if _, _, err := session.Commit(f.ctx, tx, []session.Submission{create}, session.DefaultConfig()); err != nil {
+				return err
+			}
+			go func() {
+				revoked <- f.Update(f.ctx, func(tx session.Tx) error {
+					_, _, err := session.Commit(f.ctx, lookTx{tx, func() { looked <- struct{}{} }}, []session.Submission{revoke}, session.DefaultConfig())
+					return err
+				})
+			}()
+			select {
+			case <-looked:
+			case <-time.After(100 * time.Millisecond): // one transaction at a time
+			}
+			select {
+			case err := <-revoked:
+				t.Errorf("it is revoked while a child is made: %v", err)
+			default:
+			}
+			return nil
+		})
+		f.must("make the child", err)
+		f.must("revoke", <-revoked)
+		if e := f.lastOf(late.session); e.Method != session.MethodRevoke || e.Key != "ref/"+ref {
+			t.Errorf("the late one's last event is %s of %s", e.Method, e.Key)
+		}
+		if o := f.write(late, ref); o.Status != ledger.Denied {
+			t.Errorf("in the late one: %+v", o)
+		}
+	}
+
+	ref := f.share()
+	late, create := f.unborn(child)
+	err := f.Update(f.ctx, func(tx session.Tx) error {
+		if _, _, err := session.Commit(f.ctx, tx, []session.Submission{f.top.batch(false, newIntent(session.MethodRevoke, "ref", ref))}, session.DefaultConfig()); err != nil {
+			return err
+		}
+		for _, sub := range []session.Submission{create, child.batch(false, newIntent(session.MethodPut, "key", "message/x", "payload", json.RawMessage(`{}`)))} {
+			waiting, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
+			if f.Update(waiting, func(tx session.Tx) error {
+				_, _, err := session.Commit(waiting, tx, []session.Submission{sub}, session.DefaultConfig())
+				return err
+			}) == nil {
+				t.Error("something is committed below, while a revoke is decided")
+			}
+			cancel()
+		}
+		return nil
+	})
+	f.must("revoke", err)
+	f.applied(create)
+	if o := f.write(late, ref); o.Status != ledger.Denied {
+		t.Errorf("in one made after it: %+v", o)
+	}
+}
+
+// testReachRace: while sessions are made below one another and written to, refs that reach them are made and
+// revoked. Every event under such a ref comes before that session's cut, if it was there then.
+func testReachRace(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	var mu sync.Mutex
+	made, ref := []*author{f.born(f.top)}, f.share()
+	pick := func(i int) (*author, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return made[i%len(made)], ref
+	}
+	var wg sync.WaitGroup
+	for n := range 3 {
+		wg.Go(func() {
+			for i := range 12 {
+				p, _ := pick(i*7 + n)
+				c, sub := f.unborn(p)
+				answers, _ := f.commit(sub)
+				if o := answers[0].Outcomes[0]; o.Status == ledger.Applied { // else it would be too deep
+					mu.Lock()
+					made = append(made, c)
+					mu.Unlock()
+				}
+				to, under := pick(i*5 + n)
+				f.write(to, under)
+			}
+		})
+	}
+	var dead []string
+	for range 12 {
+		_, old := pick(0)
+		f.applied(f.top.batch(false, newIntent(session.MethodRevoke, "ref", old)))
+		dead = append(dead, old)
+		next := f.share()
+		mu.Lock()
+		ref = next
+		mu.Unlock()
+	}
+	wg.Wait()
+	cuts := 0
+	for _, c := range made {
+		ended := map[string]bool{}
+		for _, e := range f.log(c.session).Events {
+			if e.Method == session.MethodRevoke {
+				cuts++
+				ended[e.Key] = true
+			}
+			if ended["ref/"+e.Ref] {
+				t.Errorf("event %d of %s is under %s, after its cut", e.Cursor, c.session, e.Ref)
+			}
+		}
+		for _, ref := range dead {
+			if o := f.write(c, ref); o.Status != ledger.Denied {
+				t.Errorf("under a dead ref: %+v", o)
+			}
+		}
+	}
+	if cuts < len(dead) {
+		t.Errorf("%d cuts by %d revokes", cuts, len(dead))
+	}
+}
