@@ -231,7 +231,7 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 			r.start()
 		}
 		r.fails(exitRefused, "revoked", "session", "export", "@"+file)
-		opencodetest.CheckExport(t, name, []byte(r.ok("session", "export", again)))
+		opencodetest.CheckShared(t, name, []byte(r.ok("session", "export", again)))
 		second := createShare(t, at, rec.External)
 		if second.ID == share.ID {
 			t.Error("the share that was ended is there again")

@@ -60,6 +60,8 @@ for (const name of ["a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.3
     for (const { path, body } of requests) if (path.endsWith("/sync")) await share.sync(body.data);
 
     const { title, parts } = folded(requests);
+    const reverted = requests.findLast((r) => r.path.endsWith("/sync"))?.body.data.find((i) => i.type === "session")?.data.revert;
+    for (const [key, part] of parts) if (reverted && part.messageID >= reverted.messageID) parts.delete(key); // hidden
     await until("the page has every part", async () => {
       const seen = await visit.page.locator("#log [data-key^='part/']").evaluateAll((all) => all.map((el) => el.dataset.key));
       assert.deepEqual(seen, [...parts.keys()].sort());

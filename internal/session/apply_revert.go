@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // revertResult is the result of revert and unrevert.
@@ -392,21 +391,4 @@ func (v *view) dropLeft(rows *Rows) error {
 		})
 	}
 	return nil
-}
-
-// showForSync shows again what is hidden, if an op of a direct call is about it: opencode, whose calls these are,
-// still has it.
-func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
-	key := argText(op, "key")
-	if !a.s.row.Revert.InForce() || HeadOf(key) == "" {
-		return nil
-	}
-	if hidden := a.notHidden(key); hidden == nil || hidden.Code != fault.Reverted {
-		return hidden
-	}
-	return a.aside(func() *fault.Error {
-		a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: a.s.row.Revert.To}))
-		a.v.changeRow(a.s).Revert = Revert{}
-		return nil
-	})
 }

@@ -25,6 +25,10 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 		return err
 	}
 	before := a.v.savepoint()
+	reverts, err := a.beginSync(ops)
+	if err != nil {
+		return err
+	}
 	for i := range ops {
 		op := &ops[i]
 		err := a.Authorize(op)
@@ -37,6 +41,9 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 		if err != nil {
 			return a.rollBackRefused(before, op.Method, err)
 		}
+	}
+	if err := a.endSync(&reverts); err != nil {
+		return a.rollBackRefused(before, MethodPut, err)
 	}
 	out.Epoch, out.Uses = a.s.row.Epoch, a.uses(ops, func(int) bool { return true })
 	return nil

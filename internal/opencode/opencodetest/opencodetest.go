@@ -99,6 +99,43 @@ func expectedExport(t testing.TB, name string, got any) any {
 	return want
 }
 
+// CheckShared is CheckExport for the export of a share, which lacks what is Hidden.
+func CheckShared(t testing.TB, name string, export []byte) {
+	t.Helper()
+	got := Decode(t, export)
+	want := expectedExport(t, name, got).(map[string]any)
+	hideReverted(want)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: the share's export differs from the expected one", name)
+	}
+}
+
+// Hidden returns the id of the message to which opencode has reverted a recording's session at its end, "" for none, and how many
+// messages and parts that hides.
+func Hidden(t testing.TB, name string) (message string, n int) {
+	t.Helper()
+	data, err := os.ReadFile(Path(t, name+".export.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hideReverted(Decode(t, data).(map[string]any))
+}
+
+func hideReverted(export map[string]any) (message string, n int) {
+	revert, _ := export["info"].(map[string]any)["revert"].(map[string]any)
+	message, ok := revert["messageID"].(string)
+	if !ok {
+		return "", 0
+	}
+	messages := export["messages"].([]any)
+	at := slices.IndexFunc(messages, func(m any) bool { return m.(map[string]any)["info"].(map[string]any)["id"] == message })
+	for _, m := range messages[at:] {
+		n += 1 + len(m.(map[string]any)["parts"].([]any))
+	}
+	export["messages"] = messages[:at]
+	return message, n
+}
+
 // CheckExport compares an export, value for value, with the expected one of a recording.
 func CheckExport(t testing.TB, name string, export []byte) {
 	t.Helper()
