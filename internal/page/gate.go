@@ -10,9 +10,14 @@ import (
 )
 
 // plainBar writes the bar of a page without a session. closes is the path that signs out; "" for
-// none.
-func plainBar(o *out, title markup, closes string) {
+// none; access are paths of pages of who has access.
+func plainBar(o *out, title markup, closes string, access ...string) {
 	o.lit(`<header class="bar">`, mark, `<h1 id="title">`, title, `</h1><div class="tools">`)
+	for _, path := range access {
+		o.lit(`<a class="button"`)
+		o.attr("href", path)
+		o.lit(`>Access</a>`)
+	}
 	if closes != "" {
 		o.lit(`<button type="button" class="button script" data-do="close"`)
 		o.attr("data-close", closes)

@@ -3,6 +3,7 @@ package page
 // The frame of every page: the document's head, the bar at the top, the script.
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,6 +79,11 @@ func sessionBar(o *out, h Head) {
 	o.lit(`</span></p><p id="totals"></p><div class="tools">`)
 	if h.Live != "" && h.Over == nil {
 		o.lit(`<a class="button to-find" href="#find">Search</a>`)
+	}
+	if slices.Contains(h.May, "access") {
+		o.lit(`<a class="button"`)
+		o.attr("href", h.Base+strings.TrimSuffix(h.Live, "/live")+"/access")
+		o.lit(`>Access</a>`)
 	}
 	o.lit(`<a class="button to-contents" href="#contents">Contents</a>`,
 		`<button type="button" class="button script" data-do="fold" aria-pressed="false">Unfold all</button>`,

@@ -20,11 +20,11 @@ import (
 var allowed = map[string][]string{
 	"":     {"id", "class", "hidden", "title", "dir", "data-key", "tabindex", "role", "aria-label", "aria-live", "aria-labelledby", "aria-hidden", "aria-pressed"},
 	"html": {"lang"}, "head": nil, "title": nil, "meta": {"charset", "name", "content"}, "link": {"rel", "type", "href"}, "script": {"src", "type"}, "body": {"data-page", "data-base", "data-live", "data-cursor", "data-hash", "data-may", "data-script", "data-style"},
-	"main": nil, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open", "data-indexing"}, "noscript": nil, "dialog": nil,
+	"main": {"data-rights"}, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open", "data-indexing", "data-ref"}, "noscript": nil, "dialog": nil,
 	"h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "p": {"data-state", "data-upto"}, "pre": nil, "code": nil, "span": {"data-started"}, "strong": nil, "em": nil, "del": nil, "ins": nil, "kbd": nil, "br": nil, "hr": nil, "mark": nil, "blockquote": nil,
 	"ul": nil, "ol": {"start"}, "li": {"data-child", "data-part"}, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
 	"table": nil, "caption": nil, "thead": nil, "tbody": nil, "tr": nil, "th": {"align"}, "td": {"align", "data-n"},
-	"a": {"href", "rel", "target"}, "img": {"src", "alt", "loading", "decoding"}, "button": {"type", "data-do", "data-close", "data-act"}, "bdi": nil,
+	"a": {"href", "rel", "target"}, "img": {"src", "alt", "loading", "decoding"}, "button": {"type", "data-do", "data-close", "data-act", "data-ref", "data-owner"}, "bdi": nil,
 	"form": {"method", "action", "data-open"}, "label": nil, "input": {"type", "name", "value", "placeholder", "autocomplete", "spellcheck", "required", "checked"}, "select": {"name"}, "option": {"value", "selected"},
 	"svg": {"viewbox", "width", "height"}, "path": {"d", "fill", "stroke", "stroke-width", "stroke-linecap"}, "circle": {"cx", "cy", "r", "fill", "stroke", "stroke-width"},
 }
@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 var void = []string{"meta", "link", "br", "hr", "img", "input"}
 
 // own are the ids that are the page's.
-var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more", "about", "children", "compacted", "reverted"}
+var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more", "about", "children", "compacted", "reverted", "tree-title", "audit-title"}
 
 var (
 	hrefs  = regexp.MustCompile(`^(https?://[^/]|mailto:|#|/([^/]|$))`)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/page/internal/recorded"
@@ -136,6 +137,13 @@ func TestXSSInPages(t *testing.T) {
 		b.Reset()
 		hits := []*session.Found{hit("todo/1", payload, session.Change{Actor: payload, Ref: payload}, payload, payload, payload), hit("part/m/p", payload, session.Change{}, payload, payload, payload)}
 		if err := page.Found(&b, page.Search{Path: "/share/x", Query: payload, Info: &session.Entry{Key: "session", Payload: text}, Found: hits, Who: map[string]string{"m": payload}, Next: "/share/x", Refused: fault.BadArgument.With("%s", payload)}); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+		b.Reset()
+		g := &capability.Grant{ID: "ses_1.o", Label: payload, Actor: payload, Message: payload, Methods: []string{payload}, ReadKeys: []string{payload}, WriteKeys: []string{payload}, Rights: capability.Read, Created: 1}
+		audit := []*capability.AuditRow{{Seq: 1, At: 1, Act: capability.AuditDenial, Ref: payload, Actor: payload, Subject: payload, Peer: payload, Reason: fault.Revoked, Count: 2}}
+		if err := page.AccessPage(&b, page.Access{Path: "/s/x", Title: payload, May: []string{"share", "revoke", "epoch", "rotate"}, Rights: capability.Read, Tree: []page.Ref{{Grant: g}, {Grant: g, Depth: 1}, {Grant: g, Depth: 2}, {Grant: g, Depth: 1}}, Audit: audit, AuditOlder: "/s/x/access?before=1"}); err != nil {
 			t.Fatal(err)
 		}
 		soundPage(t, payload, b.String())

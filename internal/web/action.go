@@ -23,7 +23,7 @@ func (q *request) serveAction() {
 		q.refuse(refused)
 		return
 	}
-	on, err := q.actsOn()
+	on, err := q.actsOn(sent)
 	var done *console.Answer
 	if err == nil {
 		done, err = console.Do(q.r.Context(), on, sent)
@@ -36,13 +36,13 @@ func (q *request) serveAction() {
 }
 
 // actsOn returns what the request's action is done on.
-func (q *request) actsOn() (on *console.Page, err error) {
+func (q *request) actsOn(sent *console.Request) (on *console.Page, err error) {
 	c := q.caller()
 	on = &console.Page{Token: q.token, Address: q.origin() + q.base, Assume: c.Assume}
-	if on.Session, err = q.resolve(c); err != nil {
+	if on.On, err = q.resolve(c); err != nil {
 		return nil, err
 	}
-	if token := q.r.Header.Get(spaceTokenHeader); token != "" || q.session != "" {
+	if token := q.r.Header.Get(spaceTokenHeader); token != "" || q.session != "" && sent.Do == "fork" {
 		on.Space, err = q.spaceOf(c, token)
 	}
 	return on, err
@@ -76,13 +76,19 @@ func (q *request) addChildren(h *objects.Capability, to *page.State) error {
 // allowed returns the actions that a page has buttons for. Forking takes a ref of the space that may create: the
 // page's own or, on a page of a session's ref, that of a page of the space that the browser has open too, which
 // the script looks for.
-func (q *request) allowed(g *capability.Grant) []string {
+func (q *request) allowed(h *objects.Capability, g *capability.Grant) []string {
 	may := []string{}
 	if q.session == "" || q.mayCreate() {
 		may = append(may, "fork")
 	}
 	if g.Rights.Has(capability.Revert) && g.ShowsAllKeys() && g.VisibleFrom <= 1 && g.WriteKeys == nil {
 		may = append(may, "revert")
+	}
+	if g.Owner {
+		may = append(may, "purge")
+	}
+	if len(mayOf(h, g)) > 0 {
+		may = append(may, "access")
 	}
 	return may
 }

@@ -10,6 +10,7 @@
 //	POST …/open      a token for a ref's secret (open.go, token.go)
 //	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has
+//	GET  …/access    who has access (access.go)
 //	POST …/do        an action (action.go, package console)
 //
 // /s/REF, /sessions and /sessions/ID are the same empty pages for every visitor; requested again with a token

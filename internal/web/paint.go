@@ -49,7 +49,7 @@ func (q *request) paint() {
 			q.refuse(err)
 			return
 		}
-		head.May = q.allowed(desc.Grant)
+		head.May = q.allowed(h, desc.Grant)
 	}
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)

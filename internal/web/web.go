@@ -98,6 +98,11 @@ func (s *Site) newMux() *http.ServeMux {
 		"/sessions/open":  func(q *request) { q.servePost(q.openSpace) },
 		"/sessions/close": func(q *request) { q.servePost(q.dropToken) },
 
+		"/sessions/access": func(q *request) { q.serveRead(q.serveAccess) },
+		"/sessions/do":     func(q *request) { q.servePost(q.serveAction) },
+
+		"/sessions/{session}/access": func(q *request) { q.serveRead(q.serveAccess) },
+
 		"/sessions/{session}":       func(q *request) { q.serveRead(q.serveSession) },
 		"/sessions/{session}/live":  func(q *request) { q.serveRead(q.serveLive) },
 		"/sessions/{session}/block": func(q *request) { q.serveRead(q.serveBlock) },
@@ -111,6 +116,7 @@ func (s *Site) newMux() *http.ServeMux {
 		"/s/{id}/close":    func(q *request) { q.servePost(q.dropToken) },
 		"/s/{id}/public":   func(q *request) { q.servePost(q.servePublicShare) },
 		"/s/{id}/do":       func(q *request) { q.servePost(q.serveAction) },
+		"/s/{id}/access":   func(q *request) { q.serveRead(q.serveAccess) },
 
 		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
 		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },

@@ -13,7 +13,7 @@ export function page() {
 export async function act(body, headers = {}) {
   let reply;
   try {
-    reply = await fetch(`${location.pathname.replace(/\/$/, "")}/do`, {
+    reply = await fetch(`${location.pathname.replace(/(\/access)?\/?$/, "")}/do`, {
       method: "POST",
       headers: page().headers({ "Content-Type": "application/json", "X-Mooring": "1", ...headers }),
       body: JSON.stringify(body),

@@ -2,12 +2,15 @@
 // what the page knows it may not do has no button.
 
 import { newSecret, page } from "./act.js";
-import { ask, element, madeLink } from "./dialog.js";
+import { access } from "./access.js";
+import { ask, element, madeRef } from "./dialog.js";
 
 const may = new Set((document.body.dataset.may ?? "").split(" "));
+let acts = false; // messages have buttons
 let space; // the space's token, on a page of a session's ref
 
 if (document.body.dataset.page === "session") start();
+else if (document.body.dataset.page === "access") access();
 
 async function start() {
   document.addEventListener("mooring-changed", ({ detail: key }) => decorate(key));
@@ -16,12 +19,15 @@ async function start() {
     const button = e.target.closest?.("[data-act]");
     if (button?.dataset.act === "message") aboutMessage(button.closest(".msg"));
     if (button?.dataset.act === "unrevert") unrevert();
+    if (button?.dataset.act === "purge") aboutValue(button.closest(".extra"));
   });
   if (may.has("fork") && !location.pathname.includes("/sessions/")) {
     space = await page().spaceToken();
     if (!space) may.delete("fork");
   }
-  if (!may.has("revert") && !may.has("fork")) return;
+  acts = ["revert", "fork", "purge"].some((action) => may.has(action));
+  if (!acts) return;
+  for (const extra of document.querySelectorAll("#rest > .extra")) withPurge(extra);
   for (const message of document.querySelectorAll("#log > .msg")) withButton(message);
   document.addEventListener("keydown", (e) => {
     if (e.key !== "a" || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]") || e.target.closest?.("input, select, textarea")) return;
@@ -42,9 +48,12 @@ function inView() {
 function decorate(key) {
   if (key.startsWith("message/")) {
     const message = document.getElementById(`m-${key.slice("message/".length)}`);
-    if (message && (may.has("revert") || may.has("fork"))) withButton(message);
+    if (message && acts) withButton(message);
   } else if (key.startsWith("part/")) {
     for (const child of document.querySelectorAll("#children [data-child]")) startedBy(child, key);
+  } else if (acts) {
+    const extra = document.querySelector(`#rest > [data-key="${CSS.escape(key)}"]`);
+    if (extra) withPurge(extra);
   }
 }
 
@@ -52,6 +61,11 @@ function withButton(message) {
   const head = message.querySelector(":scope > .head");
   if (head && !head.querySelector(".act"))
     head.append(element("button", { class: "act", type: "button", "data-act": "message", "aria-haspopup": "dialog", "aria-label": "From this message on", title: "From this message on (a)" }, "⋯"));
+}
+
+function withPurge(extra) {
+  if (may.has("purge") && extra.childElementCount > 0 && !extra.querySelector(":scope > .act"))
+    extra.append(element("button", { class: "act", type: "button", "data-act": "purge", "aria-haspopup": "dialog", "aria-label": `Purge ${extra.dataset.key}`, title: "Purge" }, "⋯"));
 }
 
 // Shows a child below the part that started it: named by the child, or by what opencode's tool says.
@@ -87,7 +101,7 @@ function aboutMessage(message) {
       button: "Fork from here",
       headers: space && { "Mooring-Space-Token": space },
       request: (form) => ({ do: "fork", message: id, label: form.elements.label.value.trim(), secret: newSecret() }),
-      shown: ({ link }) => madeLink(link, "Whoever has this link owns the new session. It is shown this once: keep it now."),
+      shown: (made) => madeRef(made, "Whoever has this link owns the new session. It is shown this once: keep it now."),
     });
   if (may.has("revert"))
     choices.push({
@@ -97,12 +111,30 @@ function aboutMessage(message) {
       danger: true,
       request: () => ({ do: "revert", message: id }),
     });
+  if (may.has("purge")) choices.push(purge([message, ...message.querySelectorAll(".part")].map((block) => block.dataset.key)));
   ask({
     title: "From this message on",
     about: element("blockquote", { class: "gist", dir: "auto" }, element("strong", {}, who), ` ${gist(message)}`),
     choices,
     back: () => document.getElementById(`m-${id}`)?.querySelector(".act"),
   });
+}
+
+// Removes every payload that a key ever had, one of several.
+function purge(keys) {
+  const select = element("select", { name: "key" }, ...keys.map((key) => element("option", { value: key }, key)));
+  return {
+    heading: "Purge",
+    text: "Every value that a key ever had is removed from the log and the state, for good: a pasted password, say. Forks, backups and those who have read it keep theirs.",
+    fields: [element("label", {}, "Key", select)],
+    button: "Purge it",
+    danger: true,
+    request: (form) => ({ do: "purge", key: form.elements.key.value }),
+  };
+}
+
+function aboutValue(extra) {
+  ask({ title: "Remove a value", choices: [{ ...purge([extra.dataset.key]), heading: undefined }], back: () => document.getElementById("session") });
 }
 
 function unrevert() {

@@ -17,13 +17,15 @@ export function element(name, attributes = {}, ...children) {
 let last = 0;
 
 // Opens a dialog. Each choice is { heading, text, fields, button, danger, request(form), headers, shown(done) }; back() returns the
-// element that has the focus afterwards, if the one that had it is gone.
-export function ask({ title, about, choices, back }) {
+// element that has the focus afterwards, if the one that had it is gone; after(answer) is called when the dialog is closed after something
+// was done.
+export function ask({ title, about, choices, back, after }) {
   const name = `ask-${++last}`;
   const refused = element("p", { class: "refused", role: "alert" });
   const cancel = element("button", { class: "button", type: "button" }, "Cancel");
   const dialog = element("dialog", { class: "ask", "aria-labelledby": name }, element("h2", { id: name }, title), about, ...choices.map(form), refused, element("div", { class: "does" }, cancel));
   let busy = false;
+  let finished; // the answer
 
   function form(choice) {
     const button = element("button", { class: choice.danger ? "button danger" : "button primary" }, choice.button);
@@ -48,6 +50,7 @@ export function ask({ title, about, choices, back }) {
   }
 
   function done(choice, answer) {
+    finished = answer;
     const close = element("button", { class: "button", type: "button" }, "Close");
     close.addEventListener("click", () => dialog.close());
     dialog.replaceChildren(dialog.firstChild, element("p", { role: "status" }, answer.said), ...(choice.shown?.(answer) ?? []), element("div", { class: "does" }, close));
@@ -59,6 +62,7 @@ export function ask({ title, about, choices, back }) {
   dialog.addEventListener("cancel", (e) => busy && e.preventDefault());
   dialog.addEventListener("close", () => {
     dialog.remove();
+    if (finished && after) return after(finished);
     if (!before?.isConnected || before === document.body) back?.()?.focus({ preventScroll: true });
     else before.focus({ preventScroll: true });
   });
@@ -68,9 +72,18 @@ export function ask({ title, about, choices, back }) {
   return dialog;
 }
 
-// A link that was made, to be copied: it is shown this once.
-export function madeLink(link, text) {
-  const field = element("input", { readonly: true, value: link, "aria-label": "The new link", spellcheck: "false" });
+// The ref that was made, to be copied: it is shown this once.
+export function madeRef({ link, ref, qr }, text) {
+  return [
+    element("p", { class: "hint" }, text),
+    ...(link ? [element("h3", {}, "Link for a browser"), copied(link, "The new link", element("a", { class: "button", href: link, target: "_blank", rel: "noopener" }, "Open")), element("img", { class: "qr", src: qr, alt: "The link as a QR code", width: "176", height: "176" })] : []),
+    element("h3", {}, "Ref for mooring and programs"),
+    copied(ref, "The new ref"),
+  ];
+}
+
+function copied(link, name, ...more) {
+  const field = element("input", { readonly: true, value: link, "aria-label": name, spellcheck: "false" });
   const copy = element("button", { class: "button", type: "button" }, "Copy");
   field.addEventListener("focus", () => field.select());
   copy.addEventListener("click", async () => {
@@ -82,5 +95,5 @@ export function madeLink(link, text) {
       copy.textContent = "Press Ctrl+C";
     }
   });
-  return [element("p", { class: "hint" }, text), element("div", { class: "made" }, field, copy, element("a", { class: "button", href: link, target: "_blank", rel: "noopener" }, "Open"))];
+  return element("div", { class: "made" }, field, copy, ...more);
 }

@@ -12,7 +12,7 @@ export async function paint(reply) {
       parsed.write(done ? decoder.decode() : decoder.decode(value, { stream: true }));
       if (!shown && parsed.body) {
         const { page } = parsed.body.dataset;
-        if (page !== "session" && page !== "sessions") throw new Error("the server knows no tokens");
+        if (page !== "session" && page !== "sessions" && page !== "access") throw new Error("the server knows no tokens");
         document.title = parsed.title;
         document.body.replaceWith(document.adoptNode(parsed.body));
         shown = true;

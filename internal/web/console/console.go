@@ -1,4 +1,4 @@
-// The actions on a session's messages, and how an op is sent.
+// The actions on a session's messages, and how an op is sent. access.go has the others.
 
 package console
 
@@ -12,7 +12,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -20,7 +19,7 @@ import (
 
 // Page is what an action is done on, and under.
 type Page struct {
-	Session *objects.Capability
+	On      *objects.Capability // the session, or the space
 	Space   *objects.Capability // of which the browser has a page open too; nil if it has none
 	Token   string              // the page's; nobody else knows it
 	Address string              // at which the browser sees the server
@@ -35,6 +34,12 @@ var actions = map[string]action{
 	"revert":   revert,
 	"unrevert": unrevert,
 	"fork":     fork,
+	"share":    share,
+	"cuts":     cuts,
+	"revoke":   revoke,
+	"epoch":    bumpEpoch,
+	"rotate":   rotate,
+	"purge":    purge,
 }
 
 // Do does what was asked for.
@@ -77,7 +82,7 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := on.Session
+	source := on.On
 	if capability.IsSpace(capability.Target(source.Ref())) {
 		if source, err = on.reader(ctx, r); err != nil {
 			return nil, err
@@ -85,9 +90,9 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	}
 	hash := owner.Secret.Hash()
 	args := []ledger.Arg{arg("ref", owner.ID), arg("hash", base64.RawURLEncoding.EncodeToString(hash[:])), arg("source", source.Target()), arg("via", source.Ref())}
-	for name, text := range map[string]string{"message": r.Message, "label": r.Label} {
-		if text != "" {
-			args = append(args, arg(name, text))
+	for _, a := range [][2]string{{"message", r.Message}, {"label", r.Label}} { // always in this order: a repeat has the same digest
+		if a[1] != "" {
+			args = append(args, arg(a[0], a[1]))
 		}
 	}
 	stream, err := on.Space.CreateStream(ctx, id, owner.ID, outboxID(r), on.outboxSecret(r), 1)
@@ -97,7 +102,7 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Answer{Said: "The new session is " + id + ".", Session: id, Link: on.Address + page.RefPath(owner)}, nil
+	return on.minted(&Answer{Said: "The new session is " + id + ".", Session: id}, owner, true)
 }
 
 // reader returns the session under a ref of its own that only reads, for a moment: a fork's source is named by
@@ -107,9 +112,9 @@ func (on *Page) reader(ctx context.Context, r *Request) (*objects.Capability, er
 	if err != nil {
 		return nil, err
 	}
-	m := capability.MintRequest{ID: capability.DeriveID(on.Session.Target(), secret), Hash: secret.Hash(), Rights: capability.Read,
+	m := capability.MintRequest{ID: capability.DeriveID(on.On.Target(), secret), Hash: secret.Hash(), Rights: capability.Read,
 		Lifetime: uint64(forkLife.Milliseconds()), Label: "fork " + r.ID}
-	if err := on.Session.Share(ctx, m); err != nil {
+	if err := on.On.Share(ctx, m); err != nil {
 		return nil, err
 	}
 	return on.Assume(m.ID), nil
@@ -117,7 +122,7 @@ func (on *Page) reader(ctx context.Context, r *Request) (*objects.Capability, er
 
 // send sends an op to the session as the only one of an outbox, and decodes its result.
 func (on *Page) send(ctx context.Context, r *Request, result any, method string, args ...ledger.Arg) error {
-	stream, err := on.Session.OpenStream(ctx, outboxID(r), on.outboxSecret(r), 1)
+	stream, err := on.On.OpenStream(ctx, outboxID(r), on.outboxSecret(r), 1)
 	if err != nil {
 		return err
 	}

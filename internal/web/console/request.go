@@ -21,16 +21,46 @@ type Request struct {
 	ID string `json:"id"` // the action's: a ULID
 	Do string `json:"do"` // which it is: a key of actions
 
-	Message string `json:"message"` // of revert and fork: the message's id
-	Label   string `json:"label"`   // of the new ref
+	Message string `json:"message"` // of revert and fork: the message's id; of share: the only one
 	Secret  string `json:"secret"`  // of the new ref
+	Label   string `json:"label"`   // of the new ref, and so are the next
+	Actor   string `json:"actor"`
+	// What the new ref allows.
+	Rights      []string `json:"rights"`
+	Children    []string `json:"children"`   // rights in the sessions below
+	ExpiresIn   uint64   `json:"expires_in"` // ms
+	Redemptions uint32   `json:"redemptions"`
+	ReadKeys    []string `json:"read_keys"`
+	WriteKeys   []string `json:"write_keys"`
+
+	Ref      string `json:"ref"`       // of revoke and cuts: its id
+	TakeOver bool   `json:"take_over"` // of revoke and rotate
+	Key      string `json:"key"`       // of purge
 }
 
 // Answer is what has been done.
 type Answer struct {
 	Said    string `json:"said"`              // in words
-	Link    string `json:"link,omitempty"`    // to the page of the ref that was made, with its secret: shown once
 	Session string `json:"session,omitempty"` // that was made
+
+	// Of the ref that was made, with its secret: shown once.
+	Ref  string `json:"ref,omitempty"`  // its text
+	Link string `json:"link,omitempty"` // to its page
+	QR   string `json:"qr,omitempty"`   // the link as a picture's address
+
+	Cuts []Cut `json:"cuts,omitempty"` // the refs that a revoke would end
+	More bool  `json:"more,omitempty"` // there are more of them
+}
+
+// Cut is a ref that would end.
+type Cut struct {
+	Ref      string `json:"ref"`
+	Label    string `json:"label"`
+	Actor    string `json:"actor"`
+	Rights   string `json:"rights"`
+	Owner    bool   `json:"owner"`
+	Uses     uint64 `json:"uses"`
+	LastUsed int64  `json:"last_used"` // Unix ms
 }
 
 // Parse parses a request.
