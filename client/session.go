@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -185,6 +186,10 @@ type CreateOptions struct {
 	Parent *Session
 	// Part is the key of the parent's message or part that starts the child; "" if none is named.
 	Part string
+	// Origin is what a session was forked from before it was exported, to be shown of the new one too
+	// (SessionInfo.Origin). Nothing is read of it, and it gives no right. A fork has its own. A server of the
+	// version before leaves it out.
+	Origin Origin
 }
 
 // NewOwner returns an id for a new session and its owner's ref. Nothing is created.
@@ -204,6 +209,12 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 	}
 	if o.Part != "" {
 		args = append(args, Arg{"part", o.Part})
+	}
+	if o.Origin.Session != "" {
+		args = append(args, Arg{ledger.HintOrigin, o.Origin.Session}, Arg{ledger.HintOriginAt, o.Origin.Cursor})
+		if o.Origin.Message != "" {
+			args = append(args, Arg{ledger.HintOriginID, o.Origin.Message})
+		}
 	}
 	b.Do(session.MethodCreate, args...)
 	return s, b

@@ -141,6 +141,7 @@ func TestHintsAreInNoDigest(t *testing.T) {
 	at, in, hash := ledger.Arg{Name: "expires_at", JSON: []byte("5")}, ledger.Arg{Name: "expires_in", JSON: []byte("6")}, ledger.Arg{Name: "at_hash", JSON: []byte(`"00"`)}
 	create := func(args ...ledger.Arg) ledger.Intent { return ledger.Intent{OpID: "o", Method: "create", Args: args} }
 	order := ledger.Arg{Name: "order", JSON: []byte(`"time"`)}
+	origin, cursor, message := ledger.Arg{Name: "origin", JSON: []byte(`"ses_x"`)}, ledger.Arg{Name: "origin_at", JSON: []byte("7")}, ledger.Arg{Name: "origin_message", JSON: []byte(`"m"`)}
 	later := ledger.Arg{Name: "at_hash", Ref: &ledger.Ref{Op: "o"}}
 	for name, c := range map[string]struct {
 		with, without ledger.Intent
@@ -153,6 +154,8 @@ func TestHintsAreInNoDigest(t *testing.T) {
 		"a hash yet to come":       {share(later), share(), 0},
 		"a session's order":        {create(at, order), create(at), 1},
 		"another op's order":       {share(at, order), share(at), 0},
+		"a session's origin":       {create(at, origin, cursor, message), create(at), 3},
+		"another op's origin":      {share(at, cursor), share(at), 0},
 		"all":                      {share(hash, at, in), share(at), 2},
 	} {
 		if n := c.with.HintCount(); n != c.hints {

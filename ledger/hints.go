@@ -8,6 +8,9 @@ const (
 	HintLifetime = "expires_in" // of share: ms from when it applies; in addition to expires_at, for servers that ignore it
 	HintAtHash   = "at_hash"    // of fork: of the source's event at its cursor
 	HintOrder    = "order"      // of create: without it messages are in the log's order
+	HintOrigin   = "origin"     // of create, as the two below: what a session was forked from before it was exported and imported
+	HintOriginAt = "origin_at"
+	HintOriginID = "origin_message"
 )
 
 // IsHint reports whether the intent's argument i is a hint. A reference is not, nor is a
@@ -20,7 +23,7 @@ func (in *Intent) IsHint(i int) bool {
 	switch a.Name {
 	case HintAtHash:
 		return true
-	case HintOrder:
+	case HintOrder, HintOrigin, HintOriginAt, HintOriginID:
 		return in.Method == "create"
 	case HintLifetime:
 		for j := range in.Args {

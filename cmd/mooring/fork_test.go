@@ -77,6 +77,20 @@ func TestFork(t *testing.T) {
 	if out := r.ok("session", "list", "--search", id); strings.Count(out, "\n") != 8 || !strings.Contains(out, up) { // the head, the session, its forks
 		t.Errorf("searched by the id of the forks' source:\n%s", out)
 	}
+	// What it was forked from survives its export and import.
+	doc, elsewhere := r.ok("session", "export", up), r.otherHome("elsewhere")
+	r.okAs(elsewhere, "", "session", "list", "--owner", r.shareTo("team", r.owner(), "--rights", "create,list"))
+	brought := strings.TrimSpace(r.okAs(elsewhere, doc, "session", "import", "-"))
+	if out := r.okAs(elsewhere, "", "session", "show", brought); brought == up || !strings.Contains(out, "forked from  "+id+" at cursor 6, up to message/msg_1\n") {
+		t.Errorf("imported it is\n%s", out)
+	}
+	if out := r.ok("session", "list", "--search", id); !strings.Contains(out, brought) {
+		t.Errorf("the forks of the source, one of them imported:\n%s", out)
+	}
+	if got := r.okAs(elsewhere, "", "session", "export", brought); !strings.Contains(doc, "origin") || got != doc {
+		t.Errorf("exported again it is\n%s, and was\n%s", got, doc)
+	}
+
 	if got := state("@" + file); got != whole {
 		t.Errorf("the ref in the file is of\n%s", got)
 	}

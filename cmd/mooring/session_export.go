@@ -23,8 +23,8 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
 			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
 			"session (imported or shared), and the values of kinds of your own by key, in a member state,\n" +
-			"which session import reads back, as it does the member compacted, up to where the session is\n" +
-			"compacted. Every value is printed byte for byte as it was put. The export\n" +
+			"which session import reads back, as it does the members compacted, up to where the session is\n" +
+			"compacted, and origin, what it was forked from. Every value is printed byte for byte as it was put. The export\n" +
 			"is always one JSON document of many lines; --json changes only errors. --children adds, in a\n" +
 			"member children, the exports of the session's children of which the home folder has a ref,\n" +
 			"with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
@@ -78,6 +78,7 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		entries[i] = opencode.Put{Key: e.Key, Payload: e.Payload}
 	}
 	doc := opencode.NewExport(entries, name)
+	doc.Origin = opencode.Origin(info.Session.Origin)
 	if at := info.Session.Compacted; !compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
 		doc.SetCompacted(opencode.Compaction{Upto: at.Upto, Summary: at.Summary})
 	}

@@ -177,7 +177,7 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 	if err := im.c.Outbox().PutRef(ctx, ref, meta); err != nil {
 		return fmt.Errorf("keep the session's ref: %w", err)
 	}
-	o := client.CreateOptions{External: im.rec.External, ByTime: true, Owner: ref, BatchID: im.journal.batchID(created), Part: im.part}
+	o := client.CreateOptions{External: im.rec.External, ByTime: true, Owner: ref, BatchID: im.journal.batchID(created), Part: im.part, Origin: client.Origin(im.rec.Origin)}
 	if o.Parent, err = im.knownParent(ctx, space); err != nil {
 		return err
 	}

@@ -242,6 +242,7 @@ type creation struct {
 	external, label, actor string
 	order                  string
 	parent, part           string     // the text of a ref of the parent, and the key of what starts the child; "": none
+	origin                 originJSON // what it was forked from where it was exported
 	batch                  *sentBatch // the create op's, with these as its arguments
 }
 
@@ -256,6 +257,9 @@ func createSession(q *request, live *objects.Capability) *fault.Error {
 	refused = parseObject(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
 		text("external", &c.external), text("label", &c.label), text("actor", &c.actor), text("order", &c.order),
 		text("parent", &c.parent), text("part", &c.part),
+		member{name: "origin", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
+			return parseObject(at, v, text("session", &c.origin.Session), number("cursor", &c.origin.Cursor), text("message", &c.origin.Message))
+		}},
 		member{name: "batch", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 			c.batch = &sentBatch{}
 			return parseBatch(at, v, c.batch)
@@ -269,7 +273,7 @@ func createSession(q *request, live *objects.Capability) *fault.Error {
 			return fault.Malformed.With("session, ref and hash go together: the client makes all of them, or none")
 		}
 		return q.create(live, &c)
-	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "" || c.parent != "" || c.part != "":
+	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "" || c.parent != "" || c.part != "" || c.origin != (originJSON{}):
 		return fault.Malformed.With("besides batch there may be session and ref only: the batch's create op has the rest")
 	}
 	stream, err := live.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
@@ -304,6 +308,12 @@ func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
 	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}, {"order", c.order}, {"parent", parent}, {"via", via}, {"part", c.part}} {
 		if a.text != "" {
 			args = append(args, stringArg(a.name, a.text))
+		}
+	}
+	if c.origin != (originJSON{}) {
+		args = append(args, stringArg(ledger.HintOrigin, c.origin.Session), ledger.Arg{Name: ledger.HintOriginAt, JSON: httpkit.JSON(c.origin.Cursor)})
+		if c.origin.Message != "" {
+			args = append(args, stringArg(ledger.HintOriginID, c.origin.Message))
 		}
 	}
 	if err := live.Create(q.Context(), c.session, c.ref, with, args...); err != nil {

@@ -83,6 +83,16 @@ func TestTheStory(t *testing.T) {
 			t.Errorf("a part of no parent: %d %s", got.status, got.text)
 		}
 
+		// One that was forked from another before it was brought here.
+		brought := r.must(201, "POST", space, r.owner.Text(), obj{"origin": obj{"session": id, "cursor": 3, "message": "m"}})
+		from := r.must(200, "GET", "/sessions/"+brought["session"].(string), brought["text"].(string), nil)["session"].(obj)["origin"].(obj)
+		if from["session"] != id || from["cursor"] != json.Number("3") || from["message"] != "m" {
+			t.Errorf("its origin is %v", from)
+		}
+		if got := r.ask("POST", space, r.owner.Text(), obj{"origin": obj{"cursor": 3}}); got.status != 400 || got.code() != "bad_argument" {
+			t.Errorf("an origin without a session: %d %s", got.status, got.text)
+		}
+
 		// Read: whole, by pages, and as it was.
 		shot := r.ask("GET", at+"/snapshot", owner, nil)
 		if want := `{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {
@@ -146,7 +156,7 @@ func TestTheStory(t *testing.T) {
 		if of := r.must(200, "GET", "/spaces/"+r.owner.Target(), r.owner.Text(), nil)["grant"].(obj); of["ref"] != r.owner.ID || len(of["rights"].([]any)) != 5 {
 			t.Errorf("the space's ref allows %v", of)
 		}
-		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs)+1 { // the child's
+		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs)+2 { // the child's, and of what was brought here
 			t.Errorf("the space's refs are %v", all)
 		}
 

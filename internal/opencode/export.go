@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -30,6 +31,7 @@ type Export struct {
 	said      Compaction // what opencode's own messages say
 	compacted Compaction // up to where the session is compacted, if they do not say it
 	Orphans   int        // parts without their message
+	Origin    Origin     // what the session was forked from
 }
 
 // exportChild is a child of the session, and the key of what started it.
@@ -148,6 +150,13 @@ func (d *Export) write(b *bytes.Buffer) {
 	}
 	if c := d.compacted; c != (Compaction{}) {
 		b.WriteString(",\n  \"compacted\": {\"upto\": \"" + c.Upto + "\", \"summary\": \"" + c.Summary + "\"}")
+	}
+	if o := d.Origin; o != (Origin{}) {
+		b.WriteString(",\n  \"origin\": {\"session\": \"" + o.Session + "\", \"cursor\": " + strconv.FormatUint(o.Cursor, 10)) // ids have no character that JSON escapes
+		if o.Message != "" {
+			b.WriteString(", \"message\": \"" + o.Message + "\"")
+		}
+		b.WriteString("}")
 	}
 	for i, c := range d.children {
 		if i == 0 {

@@ -14,10 +14,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -32,11 +34,19 @@ type Recording struct {
 	Batches  []Batch
 	Children []Child // of an export
 
+	Origin     Origin     // what an export says that the session was forked from
 	Compaction Compaction // what an export says of it, else what opencode's own messages say
 
 	Notices []string // values skipped or repeated, for people
 
 	reader Reader
+}
+
+// Origin is what a session was forked from. The zero value is nothing.
+type Origin struct {
+	Session string
+	Cursor  uint64
+	Message string // id of the last message that was copied; "" for all
 }
 
 // Child is a child of an export's session.
@@ -321,6 +331,9 @@ func (rec *Recording) readExport(data []byte, limits Limits) error {
 	if err := rec.readCompaction(doc); err != nil {
 		return err
 	}
+	if err := rec.readOrigin(doc); err != nil {
+		return err
+	}
 	return rec.readChildren(doc, limits)
 }
 
@@ -384,6 +397,25 @@ func (rec *Recording) readCompaction(doc []byte) error {
 		}
 	}
 	rec.Compaction = Compaction{upto, summary}
+	return nil
+}
+
+// readOrigin parses what an export's session was forked from.
+func (rec *Recording) readOrigin(doc []byte) error {
+	origin, found := ledger.Member(doc, "origin")
+	if !found {
+		return nil
+	}
+	o := Origin{}
+	o.Session, _ = text(origin, "session")
+	o.Message, _ = text(origin, "message")
+	cursor, _ := ledger.Member(origin, "cursor")
+	var err error
+	o.Cursor, err = strconv.ParseUint(string(cursor), 10, 64)
+	if k, bad := session.ParseKey(session.MessageKey(o.Message)); err != nil || !capability.IsSession(o.Session) || o.Message != "" && (bad != nil || k.Kind != session.KeyMessage) {
+		return malformed("an origin that is not a session's id, a cursor and, if it is named, a message's id")
+	}
+	rec.Origin = o
 	return nil
 }
 

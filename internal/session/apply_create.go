@@ -30,7 +30,7 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	o.createSession(a, MethodCreate, owner, encode(o.payload(owner)))
-	a.s.row.Parent = parent // its row is journaled by createSession
+	a.s.row.Parent, a.s.row.Origin = parent, o.origin // its row is journaled by createSession
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
 }
 

@@ -39,7 +39,7 @@
 // Arguments are named; each may be a reference to an earlier op's result. Every result has
 // "cursor", and "unchanged": true where no event was made.
 //
-//	create      ref, hash, external?, label?, actor?, order?  the first op of a session's stream; mints the owner ref; order "time" is opencode's
+//	create      ref, hash, external?, label?, actor?, order?, origin?, origin_at?, origin_message?  the first op of a session's stream; mints the owner ref; order "time" is opencode's
 //	fork        source, via, at?, at_hash?, message?, and the arguments of create
 //	                                                       begins with the source's entries; a live object of via must be passed along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged

@@ -100,6 +100,7 @@ type opCreate struct {
 	order        Order
 	parent, via  string // the parent, and the ref that it is held under; "" for none
 	part         string // key of the parent's message or part that starts the child; "" for none
+	origin       Origin // what an imported session was forked from: a record, which proves nothing
 }
 
 func decodeCreate(r *argReader) op {
@@ -113,11 +114,26 @@ func decodeCreate(r *argReader) op {
 	if r.err == nil && !r.unresolved("parent") && o.parent != "" && !capability.IsSession(o.parent) {
 		r.fail(fault.BadArgument.With("parent is not a session id"))
 	}
+	o.origin = decodeOrigin(r)
 	switch order := r.text("order", optional); order {
 	case "", orderTime:
 		o.order = ParseOrder(order)
 	default:
 		r.fail(fault.BadArgument.With("order is %q for a session in the order of its messages' times, or nothing for that of its log", orderTime))
+	}
+	return o
+}
+
+// decodeOrigin decodes create's arguments of what the session was forked from where it was exported.
+func decodeOrigin(r *argReader) (o Origin) {
+	o.Session = r.text(ledger.HintOrigin, r.has(ledger.HintOrigin))
+	o.Cursor, _ = r.number(ledger.HintOriginAt, r.has(ledger.HintOrigin))
+	o.Message = r.id(ledger.HintOriginID, optional)
+	if (r.has(ledger.HintOriginAt) || r.has(ledger.HintOriginID)) && !r.has(ledger.HintOrigin) {
+		r.needs("origin, to which origin_at and origin_message belong")
+	}
+	if r.err == nil && !r.unresolved(ledger.HintOrigin) && o.Session != "" && !capability.IsSession(o.Session) {
+		r.fail(fault.BadArgument.With("origin is not a session id"))
 	}
 	return o
 }

@@ -111,6 +111,7 @@ func TestOpsAreTheTables(t *testing.T) {
 	}
 	parent := json.RawMessage(`"ses_01ARZ3NDEKTSV4RRFFQ69G5FAV"`)
 	for _, more := range [][]any{{"parent", parent, "via", ref}, {"parent", parent, "via", ref, "part", "part/msg_1/prt_1"}, {"parent", ref, "via", ref, "part", ref}, {"parent", parent, "via", ref, "part", "message/msg_1"}, {"parent", parent, "via", ref, "part", ""},
+		{"origin", parent, "origin_at", 7}, {"origin", parent, "origin_at", 7, "origin_message", "m"}, {"origin", ref, "origin_at", ref, "origin_message", ref}, {"origin", parent}, {"origin", "ses_1", "origin_at", 7}, {"origin_at", 7}, {"origin_message", "m"}, {"origin", parent, "origin_at", 7, "origin_message", "a/b"},
 		{"parent", parent}, {"parent", ""}, {"parent", nil}, {"parent", 7}, {"parent", "ses_1", "via", ref}, {"via", ref}, {"part", "message/m"}, {"parent", parent, "via", "x"}, {"parent", parent, "via", ref, "part", "todo/1"}, {"parent", parent, "via", ref, "part", "part/a"}} {
 		ops = append(ops, op("create", append([]any{"ref", ref, "hash", ref}, more...)...))
 	}

@@ -20,7 +20,7 @@ import { reconcile } from "./reconciling.js";
 import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
-import { type Child, type Cut, type Description, type Events, follow, num, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type SnapshotOptions, type Stat, type State, str, subscribe, type SubscribeOptions } from "./session.js";
+import { type Child, type Cut, type Description, type Events, follow, num, type Origin, readChildren, readEvents, readInfo, readParams, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type SnapshotOptions, type Stat, type State, str, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -99,6 +99,12 @@ export interface ParentOptions {
   parent?: Session;
   /** The key of the parent's message or part that starts the child. */
   part?: string;
+}
+
+/** What a new session was forked from where it was exported. */
+export interface OriginOptions {
+  /** It is shown of the new session too; nothing is read of it, and it gives no right. Older servers leave it out. */
+  origin?: Origin;
 }
 
 /** An open outbox with its connections. */
@@ -363,10 +369,11 @@ export class Space {
    * Makes a new session, offline. The session can be used at once. Its batch begins with the create op, may get more
    * ops, and creates the session when it is committed.
    */
-  create(options: CreateOptions & ParentOptions = {}): { session: Session; batch: Batch } {
-    const { session, batch, creation } = this.#newSession(options), { parent } = options;
+  create(options: CreateOptions & ParentOptions & OriginOptions = {}): { session: Session; batch: Batch } {
+    const { session, batch, creation } = this.#newSession(options), { parent, origin: from } = options;
     batch.source = parent?.ref;
-    batch.do("create", { ...creation, parent: parent?.id, via: parent?.ref.id, part: options.part, order: options.order });
+    const origin = from && { origin: from.session, origin_at: from.cursor, origin_message: from.message || undefined };
+    batch.do("create", { ...creation, parent: parent?.id, via: parent?.ref.id, part: options.part, order: options.order, ...origin });
     return { session, batch };
   }
 

@@ -27,6 +27,9 @@ export interface Intent {
   readonly expected?: Expect | undefined;
 }
 
+/** create's arguments that are hints. */
+const ofCreate: ReadonlySet<string> = new Set(["order", "origin", "origin_at", "origin_message"]);
+
 /**
  * Takes the hints out of an op's arguments: those that older servers may leave out and that travel beside the
  * others. A lifetime is a hint only beside a time: if a server left it out alone, the ref would live for ever.
@@ -34,7 +37,7 @@ export interface Intent {
 export function hintsOf(method: string, args: readonly Arg[]): { args: readonly Arg[]; hints: readonly Arg[] } {
   const timed = args.some((a) => a.name === "expires_at");
   const hint = (a: Arg): boolean =>
-    a.ref === undefined && (a.name === "at_hash" || (a.name === "expires_in" && timed) || (a.name === "order" && method === "create"));
+    a.ref === undefined && (a.name === "at_hash" || (a.name === "expires_in" && timed) || (ofCreate.has(a.name) && method === "create"));
   const hints = args.filter(hint);
   return hints.length === 0 ? { args, hints } : { args: args.filter((a) => !hint(a)), hints };
 }

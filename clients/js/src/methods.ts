@@ -197,7 +197,7 @@ const compactKey: Check = (name, v, json) => {
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
-  create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order) },
+  create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order), origin: may(session), origin_at: may(number), origin_message: may(idOrNone) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
   put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
   remove: { key: must(key), expect: may(number), claim: may(number) },
@@ -262,6 +262,8 @@ export function checkOp(op: Intent): void {
   if (op.method === "create") {
     const has = (name: string): boolean => Boolean(given.get(name)?.ref) || (given.get(name)?.json?.trim() ?? "null") !== "null";
     if (has("parent") && !has("via")) bad("create needs via");
+    if (has("origin") && !has("origin_at")) bad("create needs origin_at");
+    if (!has("origin") && (has("origin_at") || has("origin_message"))) bad("create needs origin, to which origin_at and origin_message belong");
     if (!has("parent") && (has("via") || has("part"))) bad("create needs parent, to which via and part belong");
   }
   if (op.method === "share" && given.get("children")?.json !== undefined && named("children") === 1) {

@@ -181,6 +181,9 @@ for (const order of ["", "time"] as const) {
     assert.ok(upTo.entries.has("todo/1"));
     assert.deepEqual((await branch.session.describe()).session!.origin, { session: session.id, cursor: to, message: ids[0] });
     assert.equal((await session.describe()).session!.origin, undefined);
+    const from = (await branch.session.describe()).session!.origin!, brought = space.create({ origin: from });
+    (await (await brought.batch.commit()).wait()).check();
+    assert.deepEqual((await brought.session.describe()).session!.origin, from);
 
     const child = space.create({ parent: session, part: `message/${ids[0]}` });
     (await (await child.batch.commit()).wait()).check();
