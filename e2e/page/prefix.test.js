@@ -61,7 +61,7 @@ for (const [name, begin] of Object.entries(ways)) {
     await page.keyboard.press("Enter");
     await page.waitForURL(/q=Public/);
     assert.equal(new URL(page.url()).pathname, `${base}/sessions`);
-    await page.getByRole("link", { name: "Public" }).click();
+    await page.getByRole("link", { name: "public share" }).click();
     await visit.live();
     await visit.shows("As it comes.");
     assert.equal(page.url(), share.url);

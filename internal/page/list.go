@@ -18,6 +18,7 @@ type List struct {
 	Note  string // a remark above the rows; "" for none
 
 	Deleted bool // deleted sessions are included
+	Access  bool // the ref may see who has access, or share
 }
 
 // Row is a session in the list.
@@ -30,6 +31,10 @@ type Row struct {
 	Cursor   uint64
 	Deleted  bool
 	Link     string // path of its page below Base; "" for none
+	Public   string // path of its public share's page, where that is another; "" for none
+	Bytes    int64  // stored in it
+	Running  bool   // a turn is being written
+	By       string // whose its last event is; "" if it is not known
 }
 
 // Sessions writes the list of sessions, with a form for search and order: GET of the page itself
@@ -37,7 +42,11 @@ type Row struct {
 func Sessions(w io.Writer, l List) error {
 	var o out
 	shell{title: "Sessions", base: l.Base, kind: "sessions"}.open(&o)
-	plainBar(&o, "Sessions", l.Base+"/sessions/close")
+	if l.Access {
+		plainBar(&o, "Sessions", l.Base+"/sessions/close", l.Base+"/sessions/access")
+	} else {
+		plainBar(&o, "Sessions", l.Base+"/sessions/close")
+	}
 	o.lit(`<main id="session" class="narrow" tabindex="-1"><form class="find" method="get"`)
 	o.attr("action", l.Base+"/sessions")
 	o.lit(` role="search"><label>Search<input type="search" name="q"`)
@@ -92,12 +101,25 @@ func row(o *out, base string, r *Row) {
 		o.text(r.ID)
 	}
 	o.lit(`</code>`)
-	if r.Deleted {
+	switch {
+	case r.Deleted:
 		o.lit(`<span class="tag">deleted</span>`)
+	case r.Running:
+		o.lit(`<span class="state streaming">writing</span>`)
+	}
+	if r.Public != "" {
+		o.lit(`<a class="public"`)
+		o.attr("href", base+r.Public)
+		o.lit(`>public share</a>`)
 	}
 	if r.Updated != 0 {
 		o.lit(`<span>changed `)
 		o.time(r.Updated)
+		if by := oneLine(r.By, labelBytes); by != "" {
+			o.lit(` by <bdi>`)
+			o.text(by)
+			o.lit(`</bdi>`)
+		}
 		o.lit(`</span>`)
 	}
 	if r.Created != 0 {
@@ -107,7 +129,11 @@ func row(o *out, base string, r *Row) {
 	}
 	o.lit(`<span>cursor `)
 	o.text(strconv.FormatUint(r.Cursor, 10))
-	o.lit(`</span></p></li>`)
+	o.lit(`</span>`)
+	if r.Bytes > 0 {
+		o.element("span", "size", bytesText(int(r.Bytes)))
+	}
+	o.lit(`</p></li>`)
 }
 
 // choice writes a select with constant options.

@@ -129,7 +129,7 @@ func TestXSSInPages(t *testing.T) {
 		}
 		soundPage(t, payload, b.String())
 		b.Reset()
-		row := page.Row{Title: payload, ID: payload, External: payload, Link: "/s/ses_1"}
+		row := page.Row{Title: payload, ID: payload, External: payload, Link: "/s/ses_1", Public: "/share/x", By: payload, Running: true, Bytes: 5}
 		if err := page.Sessions(&b, page.List{Query: payload, Order: payload, Rows: []page.Row{row}}); err != nil {
 			t.Fatal(err)
 		}

@@ -57,6 +57,8 @@ type ListQuery struct {
 	Deleted bool   // include deleted sessions
 	Parent  string // only the children of this session, in OldestFirst; "": all
 	Limit   int    // the maximum number of sessions
+
+	Activity bool // with what goes on in each; for those who may read the sessions
 }
 
 // ListPage is a page of a list.

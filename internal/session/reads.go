@@ -152,6 +152,15 @@ func (e *Entry) Bytes() int { return len(e.Payload) + len(e.Key) + 128 }
 type Listing struct {
 	Row
 	Title string // the session info's title; "" if it has none
+
+	Activity *Activity // nil unless it was asked for, and of a session without a last event
+}
+
+// Activity is what goes on in a session.
+type Activity struct {
+	Running bool   // a turn is being written: its lease runs
+	Ref     string // of the last event
+	Actor   string // likewise
 }
 
 // SharedListing is a public share in the list of all shares, with its session.

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reu
 // statements are all that there are.
 var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "saveOrigins": saveOrigins, "saveParents": saveParents, "listChildren": listChildren, "listOlder": listOlder, "saveReverts": saveReverts, "findLeft": findLeft, "leftMessages": leftMessages, "dropLeft": dropLeft, "dropLeftParts": dropLeftParts, "dropLeftTurn": dropLeftTurn, "readLeftOut": readLeftOut, "findFilled": findFilled, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
+	"readSessions": readSessions, "saveSessions": saveSessions, "saveOrigins": saveOrigins, "saveParents": saveParents, "listChildren": listChildren, "listOlder": listOlder, "saveReverts": saveReverts, "findLeft": findLeft, "leftMessages": leftMessages, "dropLeft": dropLeft, "dropLeftParts": dropLeftParts, "dropLeftTurn": dropLeftTurn, "readLeftOut": readLeftOut, "findFilled": findFilled, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "readActivity": readActivity, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas,
 	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,
@@ -67,7 +67,7 @@ var statements = map[string]*Statement{
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "readUnordered": "entries_unordered",
-	"readReaching": "grants_reaching", "readBelow": "grants_reaching", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
+	"readReaching": "grants_reaching", "readBelow": "grants_reaching", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.

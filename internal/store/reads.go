@@ -434,12 +434,35 @@ func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQu
 	page := &session.ListPage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		queueAccess(run, &page.Access, "", refIDs)
-		return listPage(ctx, run, space, &q, page)
+		if err := listPage(ctx, run, space, &q, page); err != nil || !q.Activity || len(page.Sessions) == 0 {
+			return err
+		}
+		return addActivity(ctx, run, page)
 	})
 	if err != nil {
 		return nil, wrap("list sessions", err)
 	}
 	return page, nil
+}
+
+// addActivity adds what goes on in the sessions of a page.
+func addActivity(ctx context.Context, run Runner, page *session.ListPage) error {
+	at, rows := map[string]*session.Listing{}, [][]any{}
+	for _, l := range page.Sessions {
+		at[l.ID], rows = l, append(rows, []any{l.ID, int64(l.Cursor)})
+	}
+	run.Queue(readActivity, rows, []any{page.Now}, func(row Scanner) error {
+		var id string
+		var a session.Activity
+		var running int64
+		if err := row.Scan(&id, &a.Ref, &a.Actor, &running); err != nil {
+			return err
+		}
+		a.Running = running > 0
+		at[id].Activity = &a
+		return nil
+	})
+	return run.Flush(ctx)
 }
 
 // ReadChildren implements session.Reader.

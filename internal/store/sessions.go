@@ -80,6 +80,12 @@ var (
 	// listChildren lists the children of a session.
 	listChildren = statement("", listingSQL(`s.parent = {1} AND s.parent <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`))
 
+	// readActivity reads of sessions, each with its cursor, by whom the last event is, and whether a turn is being written
+	// at {1}.
+	readActivity = statement("ti", `
+		SELECT w.a, e.ref, e.actor, (SELECT count(*) FROM turns t {by turns_streaming} WHERE t.session = w.a AND t.status = 1 AND t.lease > {1})
+		FROM {w} CROSS JOIN events e WHERE e.session = w.a AND e.cursor = w.b`)
+
 	// readExternals selects the first living session with an external id, among the sessions
 	// created under one ref of the space; '' where there is none.
 	readExternals = statement("ttt", `

@@ -3,11 +3,13 @@
 package web
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -78,7 +80,13 @@ func (q *request) readList(space *objects.Capability) (page.List, error) {
 		return page.List{}, err
 	}
 	defer q.site.releaseRender()
-	list := page.List{Base: q.base, Query: asked.Search, Order: asked.Order.String(), Deleted: asked.Deleted}
+	desc, err := space.Describe(q.r.Context())
+	if err != nil {
+		return page.List{}, err
+	}
+	manages := desc.Grant.Rights.Has(capability.Manage)
+	asked.Activity = manages
+	list := page.List{Access: len(mayOf(space, desc.Grant)) > 0, Base: q.base, Query: asked.Search, Order: asked.Order.String(), Deleted: asked.Deleted}
 	if asked.After != "" {
 		list.First = listLink(asked, "")
 	}
@@ -90,7 +98,11 @@ func (q *request) readList(space *objects.Capability) (page.List, error) {
 			return list, err
 		}
 		for _, one := range found.Sessions {
-			list.Rows = append(list.Rows, rowOf(one))
+			row := rowOf(one)
+			if manages && one.Life == session.Live {
+				row.Link = "/sessions/" + one.ID
+			}
+			list.Rows = append(list.Rows, row)
 		}
 		piece.After = found.Next
 		if piece.After == "" || len(list.Rows) == rowsPerPage {
@@ -111,8 +123,12 @@ func rowOf(s *session.Listing) page.Row {
 	if len(title) > maxTitle {
 		title = strings.ToValidUTF8(title[:maxTitle], "")
 	}
-	return page.Row{Title: strings.Clone(title), ID: s.ID, External: s.External, Created: s.Created, Updated: s.Updated, Cursor: s.Cursor,
-		Deleted: s.Life == session.Deleted}
+	row := page.Row{Title: strings.Clone(title), ID: s.ID, External: s.External, Created: s.Created, Updated: s.Updated, Cursor: s.Cursor,
+		Deleted: s.Life == session.Deleted, Bytes: s.Bytes}
+	if a := s.Activity; a != nil {
+		row.Running, row.By = a.Running, cmp.Or(a.Actor, a.Ref)
+	}
+	return row
 }
 
 // linkRows links the rows of publicly shared sessions to their pages.
@@ -127,7 +143,11 @@ func (q *request) linkRows(rows []page.Row) error {
 	public, err := q.site.shares.PublicIDs(q.r.Context(), ids)
 	for i := range rows {
 		if id := public[rows[i].ID]; id != "" {
-			rows[i].Link = "/share/" + id
+			if rows[i].Link == "" {
+				rows[i].Link = "/share/" + id
+			} else {
+				rows[i].Public = "/share/" + id
+			}
 		}
 	}
 	return err

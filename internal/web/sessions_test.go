@@ -16,6 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -228,5 +229,46 @@ func TestAListThatEnds(t *testing.T) {
 	until.True(t, "the ref has ended", func() bool {
 		got := b.send(http.MethodGet, r.url("/sessions"), "")
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
+	})
+}
+
+// The holder of a ref that may manage sees what goes on in each session, and opens it; one that only lists sees that it
+// is there.
+func TestWhatGoesOnInTheList(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m, still := r.titled("title-001", time.Now()), r.titled("title-002", time.Now())
+		w := m.write()
+		w.do(op(session.MethodBegin, arg("message", `"msg_1"`), arg("payload", `{"role":"assistant"}`)))
+		page := r.signedIn(t).get(r.url("/sessions?order=title")).body
+		rows := strings.Split(page, "<li>")[1:]
+		if len(rows) != 2 {
+			t.Fatal(page)
+		}
+		for i, want := range []string{m.id, still.id} {
+			if running := strings.Contains(rows[i], ">writing<"); !strings.Contains(rows[i], `<a href="/sessions/`+want+`">`) || running != (i == 0) || !strings.Contains(rows[i], "by <bdi>owner</bdi>") || !strings.Contains(rows[i], `class="size"`) {
+				t.Errorf("row %d is %s", i, rows[i])
+			}
+		}
+		if !strings.Contains(page, `href="/sessions/access"`) {
+			t.Error("no way to who has access")
+		}
+		w.do(op(session.MethodFinalize, arg("message", `"msg_1"`), arg("status", `"completed"`)))
+		if got := r.signedIn(t).get(r.url("/sessions")).body; strings.Contains(got, ">writing<") {
+			t.Errorf("after its end: %s", got)
+		}
+		lister := r.owner.New(r.owner.Target())
+		if err := r.me().Assume(r.owner.ID).Share(t.Context(), capability.MintRequest{ID: lister.ID, Hash: lister.Secret.Hash(), Rights: capability.List}); err != nil {
+			t.Fatal(err)
+		}
+		b := newBrowser(t)
+		b.open(r.url("/sessions"), fmt.Sprintf(`{"ref":%q}`, lister.Text()))
+		if got := b.get(r.url("/sessions")).body; strings.Contains(got, "<bdi>") || strings.Contains(got, "/sessions/ses_") || strings.Contains(got, "/access") {
+			t.Errorf("one that only lists sees %s", got)
+		}
+		if _, err := r.me().Assume(lister.ID).List(t.Context(), session.ListQuery{Limit: 10, Activity: true}); fault.CodeOf(err) != fault.MissingRight {
+			t.Errorf("what goes on is listed to it: %v", err)
+		}
 	})
 }

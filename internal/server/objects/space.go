@@ -148,7 +148,11 @@ func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.Lis
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "list the sessions")
 	}
-	grant, refused := o.check(&page.Access, capability.List, "list")
+	need := capability.List
+	if q.Activity { // which only those see who may read the sessions
+		need |= capability.Manage
+	}
+	grant, refused := o.check(&page.Access, need, "list")
 	if refused != nil {
 		return nil, refused
 	}
