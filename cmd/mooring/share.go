@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,6 +208,10 @@ func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.B
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	results, still, err := awaitResults(ctx, wait, c, ticket)
+	if err == nil && still == nil && results == nil && h.isCopied(ctx, c, ref.Target()) {
+		then = "the server goes on copying, and the fork is there once the outbox has asked for it again: mooring outbox drain waits for it"
+		results, still, err = h.awaitCopy(ctx, c, ticket)
+	}
 	switch {
 	case err == nil && results.Err() != nil:
 		refused = fmt.Errorf("the %s was refused: %w", what, results.Err())
@@ -224,6 +229,22 @@ func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.B
 		h.reportQueued(ctx, c, then)
 	}
 	return results == nil, nil, nil
+}
+
+// isCopied reports whether a session is a fork that the server is still copying.
+func (h *homeFlags) isCopied(ctx context.Context, c *client.Client, id string) bool {
+	st, err := c.Outbox().Queue(ctx)
+	return err == nil && slices.ContainsFunc(st.Streams, func(s outbox.StreamStatus) bool {
+		return s.Session == id && strings.HasPrefix(s.LastError, fault.NotYetKnown.String()+": "+session.ForkWaits)
+	})
+}
+
+// awaitCopy waits for such a fork while its server can be reached, and shows how far it is.
+func (h *homeFlags) awaitCopy(ctx context.Context, c *client.Client, t client.Ticket) (client.Results, *outbox.StreamStoppedError, error) {
+	wait, stop := whileReachable(ctx, c, 0)
+	defer stop()
+	defer h.reportWaiting(wait, c)()
+	return awaitResults(ctx, wait, c, t)
 }
 
 // printShared prints the new ref, or its id if the text is in a file.

@@ -13,8 +13,10 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -440,6 +442,48 @@ func TestFork(t *testing.T) {
 			t.Errorf("with the source's ref %v: %v", holds, ack)
 		}
 	}
+}
+
+// A large fork is copied in pieces, and asked for again until it is there, with what its batch has besides.
+func TestForkInPieces(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, func(c *node.Config, _ *Config) { c.Session.Limits.ForkBytes = 1 })
+		m := r.create()
+		for i := range 20 {
+			r.put(m, i)
+		}
+		want := r.must(200, "GET", "/sessions/"+m.id+"/snapshot", m.owner.Text(), nil)["entries"].([]any)
+		id := capability.SessionPrefix + ulid.Make().String()
+		owner, b := r.owner.New(id), newBox()
+		var batch obj
+		if err := json.Unmarshal(b.json(b.batch(id, op("fork", "ref", owner.ID, "hash", hashText(owner.Secret), "source", m.id, "via", m.owner.ID),
+			op("put", "key", "message/more", "payload", obj{}))), &batch); err != nil {
+			t.Fatal(err)
+		}
+		batch["with"] = []string{m.owner.Text()}
+		waited := 0
+		until.True(t, "the fork is there", func() bool {
+			got := r.ask("POST", "/spaces/"+r.owner.Target()+"/sessions", r.owner.Text(), obj{"session": id, "ref": owner.ID, "batch": batch})
+			if got.status == 200 && got.json["applied"] == json.Number("2") {
+				return true
+			}
+			if waited++; got.status != 404 || got.code() != "not_yet_known" && got.code() != "unsupported" {
+				t.Fatalf("%d %s", got.status, got.text)
+			}
+			if got := r.ask("GET", "/sessions/"+id, owner.Text(), nil); got.status != 404 || got.code() != "not_yet_known" {
+				t.Fatalf("meanwhile the session is %d %s", got.status, got.text)
+			}
+			return false
+		})
+		if waited == 0 {
+			t.Error("it was there at once")
+		}
+		got := r.must(200, "GET", "/sessions/"+id+"/snapshot", owner.Text(), nil)["entries"].([]any)
+		if len(got) != len(want)+1 {
+			t.Errorf("it has %d entries, the source %d", len(got), len(want))
+		}
+	})
 }
 
 // A ref for one redemption is one client's: that of an address, or of a header.

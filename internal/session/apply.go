@@ -25,6 +25,7 @@ type applier struct {
 	grant      *capability.Grant // the grant that authorized the op; nil before
 	authorized bool              // some op was authorized: the stream is alive
 	renewed    bool              // its turns' leases were renewed for that
+	fork       *ForkRequest      // to be begun or asked for, though the op is not decided
 	args       argReader
 }
 

@@ -21,6 +21,9 @@ type createResult struct {
 }
 
 func (o *opCreate) apply(a *applier) (result, *fault.Error) {
+	if a.s.row.Forking != nil {
+		return nil, fault.AlreadyExists.With("a session of this id is being made by a fork: make another id")
+	}
 	owner, err := o.mintOwner(a)
 	if err != nil {
 		return nil, err
@@ -114,6 +117,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
+	if f := a.s.row.Forking; f != nil {
+		return o.copied(a, f, owner)
+	}
 	source, via, err := o.forkSource(a)
 	if err != nil {
 		return nil, err
@@ -124,20 +130,16 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	entries, head, compacted, err := o.sourceEntries(a, source, at)
 	if err != nil {
+		if err.Code == fault.TooLarge && at == source.row.Cursor && o.atHash == nil {
+			err = o.inPieces(a, source, via)
+		}
 		return nil, err
 	}
 	if o.atHash != nil && via.ShowsAllKeys() && !bytes.Equal(o.atHash, head[:]) {
 		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 	}
-	if entries, err = o.notReverted(source, at, entries); err != nil {
+	if entries, err = o.part(source, via, at, entries); err != nil {
 		return nil, err
-	}
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !ShowsEntry(via, &e) })
-	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
-	if o.message != "" {
-		if entries, err = upTo(entries, o.message, at); err != nil {
-			return nil, err
-		}
 	}
 	p := o.payload(owner)
 	p.Source, p.At, p.Message = o.source, at, o.message
@@ -148,6 +150,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 	}
 	text := encode(p)
+	if at == source.row.Cursor && len(text) > a.cfg.forkBytes() {
+		return nil, o.inPieces(a, source, via)
+	}
 	if len(text) > a.cfg.Limits.EventBytes {
 		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
 	}
@@ -169,12 +174,12 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }
 
-// notReverted returns the entries of the source as of cursor at without those that are hidden now. What was
-// not hidden at an earlier cursor is copied.
-func (o *opFork) notReverted(source *sessionView, at uint64, entries []Entry) ([]Entry, *fault.Error) {
-	r := &source.row.Revert
-	if !r.InForce() || at != source.row.Cursor {
-		return entries, nil
+// part returns the entries of the source as of cursor at that the fork has, in their order. What is hidden now was not
+// at an earlier cursor.
+func (o *opFork) part(source *sessionView, via *capability.Grant, at uint64, entries []Entry) ([]Entry, *fault.Error) {
+	scope := forkScope{via: via, message: o.message}
+	if at == source.row.Cursor {
+		scope.reverts = source.row.Hiding()
 	}
 	heads := map[string]*Entry{}
 	for i := range entries {
@@ -182,37 +187,30 @@ func (o *opFork) notReverted(source *sessionView, at uint64, entries []Entry) ([
 			heads[e.Key] = new(*e)
 		}
 	}
-	if head := heads[MessageKey(o.message)]; head != nil && r.Hides(head, head) {
-		return nil, errReverted(head.Key, r)
+	if o.message != "" {
+		head := heads[MessageKey(o.message)]
+		switch {
+		case head == nil || !ShowsEntry(via, head):
+			return nil, errNoMessage(o.message, at)
+		case scope.reverts.Hides(head, head):
+			return nil, errReverted(head.Key, &source.row.Revert)
+		}
+		scope.place = PositionOf(head)
 	}
-	return slices.DeleteFunc(entries, func(e Entry) bool { return r.Hides(&e, heads[HeadOf(e.Key)]) }), nil
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !scope.has(&e, heads[HeadOf(e.Key)]) })
+	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
+	return entries, nil
 }
 
-// upTo returns entries, in the session's order as of cursor at, without the messages that come after one
-// and their parts. A part whose message is not there stays if it comes before.
-func upTo(entries []Entry, message string, at uint64) ([]Entry, *fault.Error) {
-	last := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == MessageKey(message) })
-	if last < 0 {
-		return nil, fault.NotFound.With("the source has no message/%s as of cursor %d", message, at)
+func errNoMessage(id string, at uint64) *fault.Error {
+	return fault.NotFound.With("the source has no message/%s as of cursor %d", id, at)
+}
+
+// endCopies ends the forks that are being copied of the session, in which its purged values were.
+func (a *applier) endCopies() {
+	if a.s.row.Copies != nil {
+		a.v.changeRow(a.s).Copies = nil
 	}
-	kept := map[string]bool{} // messages that are there: whether they stay
-	for i, e := range entries {
-		if id, ok := strings.CutPrefix(e.Key, MessageKey("")); ok {
-			kept[id] = i <= last
-		}
-	}
-	i := -1
-	return slices.DeleteFunc(entries, func(e Entry) bool {
-		i++
-		k, err := ParseKey(e.Key)
-		if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
-			return false
-		}
-		if stays, there := kept[k.Message]; there {
-			return !stays
-		}
-		return i > last
-	}), nil
 }
 
 // forkSource returns the source and the ref it is read through, which the submission must hold.
@@ -291,6 +289,7 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	a.emit(MethodDelete, "", 1, emptyPayload)
 	row := a.v.changeRow(a.s)
 	row.Life, row.AuthGen, row.Revert, row.Left, row.Compaction = Deleted, row.AuthGen+1, Revert{}, nil, Compaction{}
+	row.Copies = nil
 	row.Bytes = int64(row.Cursor-row.Base) * EventCost // all payloads are removed
 	a.v.discardPurges(a.s)
 	a.v.dropState(a.s)

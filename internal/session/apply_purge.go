@@ -100,6 +100,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("the purge's event for %[2]d events would have %[1]d bytes, the limit is %[3]d: trim old events first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
 	}
 	a.emit(MethodPurge, key, 1, text)
+	a.endCopies()
 	for cursor, left := range touched {
 		a.v.purge(a.s, cursor, left)
 	}

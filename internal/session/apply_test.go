@@ -384,10 +384,20 @@ func TestFork(t *testing.T) {
 		id, _ := newRef(o.session)
 		copied := len(`{"external":"oc-0","ref":"` + id + `","label":"mine","actor":"ann","source":"` + o.session + `","at":10,"entries":[{"key":"message/b","schema_version":1,"payload":"{}"},` +
 			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
-		for less, want := range []fault.Code{fault.None, fault.TooLarge} {
+		for less, want := range []fault.Code{fault.None, fault.NotYetKnown} {
 			w.cfg.Limits.EventBytes = copied - less
 			p, x := fork(one, "external", fmt.Sprintf("oc-%d", 2+less), "label", "mine", "actor", "ann")
-			mustEqual(t, "reason", p.try(x)[0].Reason, want)
+			if want == fault.None {
+				p.apply(x)
+				continue
+			}
+			answers, _ := w.commit(p.batch(false, x))
+			mustEqual(t, "that it is copied in pieces", answers[0].Fork != nil, true)
+			w.cfg.Features = func() session.Features { return session.AllFeatures &^ session.FeatureLargeForks }
+			p, x = fork(one, "external", "oc-3", "label", "mine", "actor", "ann")
+			answers, _ = w.commit(p.batch(false, x))
+			mustEqual(t, "where a server does not know that yet", answers[0].Err.Code, fault.Unsupported)
+			w.cfg.Features = nil
 		}
 	})
 	t.Run("refusals", func(t *testing.T) {
@@ -405,7 +415,7 @@ func TestFork(t *testing.T) {
 		p, x = fork(reader)
 		p.refuse(ledger.Denied, fault.Revoked, x)
 		w.cfg.Limits.EventBytes = 50
-		p, x = fork(o.ref)
+		p, x = fork(o.ref, "at", 4)
 		p.refuse(ledger.Rejected, fault.TooLarge, x)
 	})
 }

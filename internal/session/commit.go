@@ -39,7 +39,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 	for i := range subs {
 		a := newApplier(v, &subs[i], &cfg)
 		if err := a.submit(&answers[i]); err != nil {
-			answers[i] = Answer{Err: err}
+			answers[i] = Answer{Err: err, Fork: a.fork}
 		}
 		v.readBytes = 0
 		if v.storeErr != nil {

@@ -23,7 +23,8 @@ type Features uint32
 // manage, whose end an older server would not make a cut in the sessions that were opened by it.
 // FeatureRevert is revert and unrevert, and the right for them; FeatureCompact is compact, the right for it and
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
-// make a cut in them.
+// make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
+// sources; no op and no event needs it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -33,15 +34,16 @@ const (
 	FeatureRevert
 	FeatureCompact
 	FeatureReach
+	FeatureLargeForks
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -187,6 +189,9 @@ func (c *Config) checkFeatures(op *ledger.Intent) *fault.Error {
 	}
 	return CheckFeatures(need, c.Features())
 }
+
+// inUse reports whether every replica knows a feature.
+func (c *Config) inUse(f Features) bool { return c.Features == nil || c.Features()&f == f }
 
 // CheckFeatures returns the reason that something cannot be done yet: some replica does not know a
 // feature that it needs.

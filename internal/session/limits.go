@@ -20,7 +20,8 @@ type Limits struct {
 	// space and its descendants. The caller enforces it (Config.CheckQuota).
 	AccountBytes int
 
-	EventBytes int // payload of one event: bounds what fork copies and finalize writes
+	EventBytes int // payload of one event: bounds what fork copies at once and finalize writes
+	ForkBytes  int // of those what is copied by fork: a larger one is copied in pieces of about that size; 0 for no such bound
 	TextBytes  int // a part's text with all its deltas
 	LabelBytes int // label, actor, external id: each
 
@@ -60,7 +61,7 @@ func (l *Limits) readBytes() int { return 4 * l.EventBytes }
 // DefaultLimits returns a server's default limits.
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()
-	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256,
+	return Limits{Limits: l, EventBytes: 32 << 20, ForkBytes: 8 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256,
 		SessionBytes: 1 << 30, RefBytes: 1 << 30, AccountBytes: min(10<<30, math.MaxInt),
 		UnackedOps: 300 * l.BatchOps} // the Go client's: 256 batches
 }

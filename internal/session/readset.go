@@ -236,6 +236,9 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		// Only a session whose live object was passed is locked.
 		if source := argText(op, other); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
 			w.sessions[source] = struct{}{}
+			if hasArgument(op, "message") {
+				w.ordered[source] = struct{}{}
+			}
 		}
 	}
 }

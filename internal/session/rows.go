@@ -36,6 +36,8 @@ type Row struct {
 	Revert      Revert     // what it is reverted to, if it is (revert.go)
 	Compaction  Compaction // up to where it is compacted, if it is (compact.go); a revert may hide that
 	Left        *Left      // what settled reverts hid, as long as the database has rows of it; nil: nothing
+	Forking     *Forking   // of an Absent one: the fork that it is being made as (forking.go)
+	Copies      *Copies    // the forks that are being copied of it
 	Creator     string     // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
@@ -200,6 +202,8 @@ type ReadSet struct {
 	FirstMessage    map[string]KeyPosition       // session → place: the first message after it in the session's order, into Rows.Entries, without its payload
 	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
 	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
+	Page            *EntryPage                   // entries with their values, into Rows.Page
+	BeforeMeta      map[string][]string          // a fork's session → keys: what was kept for it (Changes), without values, into Rows.Before
 	PayloadEvents   map[string]string            // session → key: the events that hold payloads of that key, or may (HoldsPayload)
 	External        []ExternalID                 // the living session with each
 
@@ -210,6 +214,16 @@ type ReadSet struct {
 	// MaxBytes bounds the payload bytes that Entries, Prefixes, Deltas, Logs and PayloadEvents read
 	// in all; 0 is no bound. Above it reading stops, and Rows.Bytes exceeds it.
 	MaxBytes int
+}
+
+// EntryPage selects the entries of a session after a key, in the order of the keys: at most Keys and, but for the
+// first, about Bytes of them. With Before they are those that were kept for a fork, whose deltas are in the log of
+// another session.
+type EntryPage struct {
+	Session, After string
+	Bytes, Keys    int
+	Before         bool
+	Log            string
 }
 
 // ExternalID is an external id among the sessions created under one ref of the space. At most one
@@ -246,6 +260,9 @@ type Rows struct {
 	External      map[ExternalID]string        // → session
 	Managed       map[string][]string          // ref id → sessions, in order
 	Trees         map[string]map[string]uint64 // ref id → session or space → living refs; 0 where a ref of the tree only manages the session, or reaches it
+	Page          []*Entry                     // with all their text
+	MorePage      bool                         // others follow
+	Before        map[string]*Entry            // key → entry, of BeforeMeta
 	FreeKeys      []*Entry                     // entries without payload, by key
 	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
@@ -259,6 +276,10 @@ type Rows struct {
 // of the fields; Revoke therefore also reaches grants minted in the same group, and DropState
 // events and entries of the same group. Each row is complete, and is inserted or replaces the
 // existing one.
+//
+// Where forks of a session are being copied, by its row as loaded (Row.Copies), its entries from up to Copied.At are kept
+// for each, once, before they change or are dropped. A purge removes the key from what was copied and kept too, and
+// DropState all of it.
 type Changes struct {
 	Sessions     []*Row // by ID; one that was Absent and now has a Space claims its External
 	Streams      []*ledger.Stream
@@ -271,6 +292,7 @@ type Changes struct {
 	Entries      []*Entry            // by session and key
 	Appended     []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
 	Edited       []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
+	DropBefore   map[string][]string // a fork's session → keys, sorted: of what was kept for it
 	DropEdits    map[string][]string // session → keys, sorted: their values are whole now, or gone
 	Claims       []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns        []*Turn             // by session and message

@@ -122,6 +122,9 @@ type Answer struct {
 	// sent again. For a Direct it is also the refusal of its op.
 	Err *fault.Error
 
+	// Fork is a fork for which Err is the answer as long as it is copied: BeginFork, after the commit.
+	Fork *ForkRequest
+
 	Outcomes      []ledger.Outcome       // one for each op, in order; not to be changed
 	Duplicate     bool                   // Outcomes are recorded ones: the batch was sent before
 	Cursor        uint64                 // the session's, after the submission; 0 if the ref may not see it

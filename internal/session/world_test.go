@@ -187,12 +187,19 @@ func (w *world) lapse(all bool, sessions ...string) *session.Published {
 // check holds a session's rows against the fold of its events.
 func (w *world) check(id string) {
 	w.Helper()
-	f := w.folds[id]
+	f, base := w.folds[id], w.store.Session(id).Base
+	if base > 0 && (f == nil || f.Cursor < base) { // it begins with a checkpoint: the events from here on are held against its state
+		row := w.store.Session(id)
+		entries, turns := w.store.State(id)
+		f = session.FoldFrom(id, row.Cursor, row.Epoch, entries, turns)
+		f.Compaction, w.heads[id] = row.Compaction, row.Head
+		w.folds[id] = f
+	}
 	if f == nil {
 		f = session.NewFold(id)
 		w.folds[id] = f
 	}
-	events := w.store.Events(id)
+	events := append(make([]*session.Event, base), w.store.Events(id)...) // at cursor - 1
 	head, err := chained(w.heads[id], f.Cursor, events[f.Cursor:])
 	if err != nil {
 		w.Fatalf("chain: %v", err)
@@ -208,7 +215,7 @@ func (w *world) check(id string) {
 	if row.Cursor != uint64(len(events)) || row.Head != head {
 		w.Fatalf("row at cursor %d, log at %d, heads equal: %v", row.Cursor, len(events), row.Head == head)
 	}
-	if slices.ContainsFunc(events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) && row.Life == session.Live {
+	if slices.ContainsFunc(events, func(e *session.Event) bool { return e != nil && e.Method == session.MethodPurge }) && base == 0 && row.Life == session.Live {
 		w.afresh(id, f)
 	}
 	w.valid(entries)

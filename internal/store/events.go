@@ -45,6 +45,12 @@ var (
 		AND v.cursor > (SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
 		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
 
+	// readKeptDeltas reads them also of turns that have ended: for values from before that.
+	readKeptDeltas = statement("", `
+		SELECT `+deltaColumns+` FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
+		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
+
 	// readPayloadEvents reads the events that hold payloads of a key b, or may: a fork, and the
 	// finalize whose key is c. Only events that may are read with their payload.
 	readPayloadEvents = boundedStatement("ttt", `v.session, v.cursor, v.method, v.payload`, `

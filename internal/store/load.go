@@ -36,10 +36,12 @@ type priorRow struct {
 	revert          session.Revert
 	compaction      session.Compaction
 	left            *session.Left
+	forking         *session.Forking
+	copies          *session.Copies
 }
 
 func priorOf(r *session.Row) priorRow {
-	return priorRow{space: r.Space, external: r.External, revert: r.Revert, compaction: r.Compaction, left: r.Left}
+	return priorRow{space: r.Space, external: r.External, revert: r.Revert, compaction: r.Compaction, left: r.Left, forking: r.Forking, copies: r.Copies}
 }
 
 // Load implements session.Tx.
@@ -82,6 +84,9 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	}
 	if without != nil {
 		return nil, without
+	}
+	if err := t.readForks(ctx, w, out); err != nil {
+		return nil, err
 	}
 	if err := t.findMoreFreeKeys(ctx, w.FreeKeys, out); err != nil {
 		return nil, err

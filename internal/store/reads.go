@@ -298,8 +298,13 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 // order: at most most entries and, except for the first, at most about maxBytes, with the texts of
 // their deltas. more reports that there are others.
 func entryPage(ctx context.Context, run Runner, id, from, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
+	return pageOf(ctx, run, readRange, readOpenDeltas, id, id, from, below, maxBytes, most)
+}
+
+// pageOf is entryPage by other statements, of entries whose deltas are in the log of a session.
+func pageOf(ctx context.Context, run Runner, read, deltas *Statement, id, log, from, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
 	size := 0
-	run.Queue(readRange, nil, []any{id, from, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
+	run.Queue(read, nil, []any{id, from, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
 		e, err := scanEntry(row)
 		if err != nil {
 			return err
@@ -315,7 +320,7 @@ func entryPage(ctx context.Context, run Runner, id, from, below string, maxBytes
 	if err := run.Flush(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := foldOpenDeltas(ctx, run, id, entries); err != nil {
+	if err := foldDeltasBy(ctx, run, deltas, log, entries); err != nil {
 		return nil, false, err
 	}
 	return entries, more, nil
@@ -323,6 +328,11 @@ func entryPage(ctx context.Context, run Runner, id, from, below string, maxBytes
 
 // foldOpenDeltas adds to a session's entries the texts of their deltas.
 func foldOpenDeltas(ctx context.Context, run Runner, id string, entries []*session.Entry) error {
+	return foldDeltasBy(ctx, run, readOpenDeltas, id, entries)
+}
+
+// foldDeltasBy is foldOpenDeltas by a statement.
+func foldDeltasBy(ctx context.Context, run Runner, read *Statement, id string, entries []*session.Entry) error {
 	var grown []*session.Entry
 	from, to := uint64(math.MaxInt64), uint64(0)
 	var first, last string
@@ -341,7 +351,7 @@ func foldOpenDeltas(ctx context.Context, run Runner, id string, entries []*sessi
 	for _, e := range grown {
 		texts[e.Key] = nil
 	}
-	run.Queue(readOpenDeltas, nil, []any{id, int64(from), int64(to), first, last}, func(row Scanner) error {
+	run.Queue(read, nil, []any{id, int64(from), int64(to), first, last}, func(row Scanner) error {
 		d, err := scanDelta(row)
 		if deltas, wanted := texts[d.key]; wanted {
 			texts[d.key] = append(deltas, d)

@@ -16,7 +16,7 @@ var (
 		UPDATE sessions SET reverted = w.b, reverts_left = w.c, compacted = w.d FROM {w} WHERE sessions.id = w.a`)
 
 	findLeft = statement("", `
-		SELECT s.id FROM sessions s {by sessions_reverts_left} WHERE s.reverts_left <> '' AND s.id > {1} ORDER BY s.id LIMIT {2}`)
+		SELECT s.id FROM sessions s {by sessions_reverts_left} WHERE s.reverts_left <> '' AND s.forks = '' AND s.id > {1} ORDER BY s.id LIMIT {2}`)
 
 	// leftMessages reads messages from a place in the session's order on that are from before cursor {5}.
 	leftMessages = statement("", `

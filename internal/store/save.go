@@ -28,6 +28,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		}
 		grants[i] = values
 	}
+	t.keepBefore(c) // by what the sessions' rows were
 	t.saveSessions(c)
 	t.queueList(saveStreams, mapRows(c.Streams, streamValues), nil)
 	t.queueList(pruneRecords, mapRows(c.Prune, func(p session.StreamPrune) []any {
@@ -38,6 +39,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.purge(c)
 	t.dropReverted(c.DropReverted)
 	t.queueList(dropEntries, pairRows(c.DropEntries), nil)
+	t.queueList(dropBefore, pairRows(c.DropBefore), nil)
 	t.queueList(dropEdits, pairRows(c.DropEdits), nil)
 	t.queueList(insertEntries, bufferedRows(t, fresh, insertEntries, entryValues), nil)
 	t.queueList(saveEntries, bufferedRows(t, others, saveEntries, entryValues), nil)
@@ -89,6 +91,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 	t.queueList(saveOrigins, origins, nil)
 	t.queueList(saveParents, parents, nil)
 	t.saveReverts(c.Sessions)
+	t.saveForks(c.Sessions)
 	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})

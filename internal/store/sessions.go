@@ -12,7 +12,7 @@ import (
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
 	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs, s.origin, s.origin_cursor, s.origin_message,
-	s.parent, s.parent_key, s.above, s.reverted, s.reverts_left, s.compacted`
+	s.parent, s.parent_key, s.above, s.reverted, s.reverts_left, s.compacted, s.forks`
 
 // infoPrefix selects the beginning of the info of a session s, mostly all of it: lists show titles,
 // and an info may be of any size.
@@ -125,9 +125,10 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		needs, at                    int64
 		head                         []byte
 		reverted, left, compacted    string
+		forks                        string
 	)
 	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs, &s.Origin.Session, &at, &s.Origin.Message,
-		&s.Parent.Session, &s.Parent.Key, &s.Parent.Above, &reverted, &left, &compacted}
+		&s.Parent.Session, &s.Parent.Key, &s.Parent.Above, &reverted, &left, &compacted, &forks}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -135,6 +136,9 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 	copy(s.Head[:], head)
 	s.Origin.Cursor = uint64(at)
 	if err := scanReverts(&s, reverted, left, compacted); err != nil {
+		return nil, err
+	}
+	if err := scanForks(&s, forks); err != nil {
 		return nil, err
 	}
 	s.Order, s.Forgotten, s.Needs = session.Order(order), forgotten > 0, session.Features(needs)

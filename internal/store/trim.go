@@ -103,6 +103,9 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
+		if row.Copies != nil {
+			return nil // deltas of what is copied may be in the log alone
+		}
 		var log []session.EventMeta
 		t.run.Queue(readEventMeta, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found Scanner) error {
 			var cursor, bytes int64

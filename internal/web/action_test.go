@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -152,7 +153,7 @@ func TestActionsOfARefThatMayNot(t *testing.T) {
 func TestForkOnAPage(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, nil)
+		r := start(t, st, func(c *node.Config, _ *Config) { c.Session.Limits.ForkBytes = 1 }) // copied in pieces
 		m := r.said()
 		reader := m.share(capability.MintRequest{})
 		b, at := r.opened(t, reader)

@@ -67,6 +67,29 @@ CREATE INDEX sessions_reverts_left ON sessions (id) WHERE reverts_left <> '';
 -- Up to where a session is compacted (session.Compaction, as JSON; '' is nowhere).
 ALTER TABLE sessions ADD COLUMN compacted text COLLATE "C" NOT NULL DEFAULT '';
 
+-- Of a session that has no life yet, the fork that it is being made as (session.Forking, as JSON, after 'due' as long
+-- as there is something to do for it); of another the forks that are being copied of it (a list of session.Copied).
+ALTER TABLE sessions ADD COLUMN forks text COLLATE "C" NOT NULL DEFAULT '';
+CREATE INDEX sessions_forking ON sessions (id) WHERE substr(forks, 1, 3) = 'due';
+
+-- Entries of the sources of such forks from before they changed, by the session that is being made.
+CREATE TABLE entries_before (
+    session   text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    cursor    bigint NOT NULL,
+    schema    bigint NOT NULL,
+    text_len  bigint NOT NULL,
+    grown     bigint NOT NULL,
+    sum       bytea NOT NULL,
+    since     bigint NOT NULL,
+    ord       bigint NOT NULL,
+    ord_index bigint NOT NULL,
+    edited    bigint NOT NULL,
+    payload   bytea,
+    edits     bytea,
+    PRIMARY KEY (session, key)
+);
+
 -- The servers of the database: the features that each knows, and when it last said so.
 CREATE TABLE replicas (
     id       text COLLATE "C" NOT NULL PRIMARY KEY,

@@ -64,6 +64,29 @@ CREATE INDEX sessions_reverts_left ON sessions (id) WHERE reverts_left <> '';
 -- Up to where a session is compacted (session.Compaction, as JSON; '' is nowhere).
 ALTER TABLE sessions ADD COLUMN compacted TEXT NOT NULL DEFAULT '';
 
+-- Of a session that has no life yet, the fork that it is being made as (session.Forking, as JSON, after 'due' as long
+-- as there is something to do for it); of another the forks that are being copied of it (a list of session.Copied).
+ALTER TABLE sessions ADD COLUMN forks TEXT NOT NULL DEFAULT '';
+CREATE INDEX sessions_forking ON sessions (id) WHERE substr(forks, 1, 3) = 'due';
+
+-- Entries of the sources of such forks from before they changed, by the session that is being made.
+CREATE TABLE entries_before (
+    session   TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    cursor    INTEGER NOT NULL,
+    schema    INTEGER NOT NULL,
+    text_len  INTEGER NOT NULL,
+    grown     INTEGER NOT NULL,
+    sum       BLOB NOT NULL,
+    since     INTEGER NOT NULL,
+    ord       INTEGER NOT NULL,
+    ord_index INTEGER NOT NULL,
+    edited    INTEGER NOT NULL,
+    payload   BLOB,
+    edits     BLOB,
+    PRIMARY KEY (session, key)
+) STRICT, WITHOUT ROWID;
+
 -- The servers of the database: the features that each knows, and when it last said so. It stays
 -- empty here, where a database has one server.
 CREATE TABLE replicas (

@@ -387,3 +387,21 @@ test("a value whose base a ref does not show is left out until it is put whole, 
     assert.equal(claimed.claims.size, 0, method);
   }
 });
+
+test("a large session is forked in pieces, with what its batch has besides", async (t) => {
+  const server = await TestServer.start(t), space = await (await client(t)).space(server.ref), { session, batch } = space.create();
+  (await (await batch.commit()).wait()).check();
+  for (let i = 0; i < 10; i++) {
+    const more = session.batch();
+    more.put(`message/m${i}`, { text: "x".repeat(1 << 20) });
+    (await (await more.commit()).wait()).check();
+  }
+  const fork = space.fork(session);
+  fork.batch.put("message/last", {});
+  (await (await fork.batch.commit()).wait()).check();
+  const { session: info } = await fork.session.describe();
+  assert.deepEqual([info!.origin, info!.cursor, info!.base], [{ session: session.id, cursor: 11, message: "" }, 13, 12]);
+  const keys: string[] = [];
+  for await (const e of fork.session.list({ prefix: "message/", order: "put" })) keys.push(e.key);
+  assert.deepEqual(keys, [...Array(10).keys()].map((i) => `message/m${i}`).concat("message/last"));
+});

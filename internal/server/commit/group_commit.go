@@ -76,8 +76,9 @@ type Config struct {
 	Hub    Publisher
 	Outage Outage
 
-	QuotaMet    func(session string) // called for a session that has met a quota
-	Audit       *admission.Auditor   // counts the denials that got no row
+	QuotaMet    func(session string)         // called for a session that has met a quota
+	AskFork     func(r *session.ForkRequest) // called for a fork whose answer is that it is copied
+	Audit       *admission.Auditor           // counts the denials that got no row
 	Usage       *admission.UsageCounter
 	Instruments *admission.Instruments
 	LimitHits   *admission.LimitHits
@@ -501,6 +502,9 @@ func (c *Committer) transact(group []*Pending) error {
 		w.Sub.Opening.Note(&answers[i])
 		if err := answers[i].Err; err != nil && err.Code == fault.QuotaExceeded {
 			c.cfg.QuotaMet(w.Sub.Batch.Session)
+		}
+		if r := answers[i].Fork; r != nil {
+			c.cfg.AskFork(r)
 		}
 		c.logRefused(w, c.cfg.Instruments.CountAnswer(&answers[i]))
 		c.cfg.Audit.AddCounts(answers[i].Denied)

@@ -62,7 +62,7 @@ func TestAnswerThatPanics(t *testing.T) {
 	audits := admission.AuditConfig{Store: struct{ admission.AuditStore }{}, Log: log, Now: time.Now, Window: time.Minute}
 	c := New(Config{Context: t.Context(), Log: log, Session: session.DefaultConfig(), Transactions: 2, GroupOps: 10, GroupBytes: 1 << 20,
 		QueueOps: 10, QueueBytes: 1 << 20, Timeout: time.Minute, SlowCommit: time.Minute, Store: inMemory{rows: memtx.New()}, Hub: open, Outage: noOutage{},
-		QuotaMet: func(string) {}, Audit: admission.NewAuditor(audits), Usage: admission.NewUsageCounter(audits), Instruments: admission.NewInstruments(), LimitHits: new(admission.LimitHits)})
+		QuotaMet: func(string) {}, AskFork: func(*session.ForkRequest) {}, Audit: admission.NewAuditor(audits), Usage: admission.NewUsageCounter(audits), Instruments: admission.NewInstruments(), LimitHits: new(admission.LimitHits)})
 	c.Run()
 	const id = "ses_01J0000000000000000000000A"
 	answered := 0

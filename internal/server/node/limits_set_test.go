@@ -98,7 +98,7 @@ func TestSetLimits(t *testing.T) {
 var fixedFields = strings.Fields(`RPC.HandshakeTimeout RPC.WriteTimeout RPC.MessageBytes BatchTimeout
 	PollInterval KeepLog KeepDeleted Transactions GroupOps GroupBytes QueueBytes ReadOnlyStreams WindowBytes MaxWindowBytes Snapshots FoldBytes
 	CommitTimeout ReadTimeout StallTimeout SweepInterval DrainTimeout DrainDelay MeasureInterval CountInterval AuditWindow Session.Lease
-	Session.Limits.BatchOps Session.Limits.BatchBytes Session.Limits.PayloadBytes Session.Limits.EventBytes Session.Limits.TextBytes
+	Session.Limits.BatchOps Session.Limits.BatchBytes Session.Limits.PayloadBytes Session.Limits.EventBytes Session.Limits.ForkBytes Session.Limits.TextBytes
 	Session.Limits.LabelBytes Session.Limits.UnackedOps`)
 
 // TestSetLimitsReachesAll changes each number of a Config alone while a server runs: what enforces it has the new one then,

@@ -468,7 +468,7 @@ func TestDescribeTellsNoMoreThanTheRefMaySee(t *testing.T) {
 
 func TestForkTakesALiveSourceAndIsDeliveredWhole(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, sqliteStore(t), func(c *Config) { c.Session.Limits.ForkBytes = 0 }) // an event of any size
 	p := r.dial()
 	m := r.create(p)
 	filler := strings.Repeat("x", 3<<20)

@@ -95,14 +95,14 @@ func New(cfg Config) *Server {
 	audit, usage := admission.NewAuditor(audits), admission.NewUsageCounter(audits)
 	s.operator = operator.New(operator.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, KeepLog: cfg.KeepLog, KeepDeleted: cfg.KeepDeleted,
 		SoleServer: cfg.SoleServer, CommitTimeout: cfg.CommitTimeout, ReadTimeout: cfg.ReadTimeout, SweepInterval: cfg.SweepInterval,
-		MeasureInterval: cfg.MeasureInterval, CountInterval: cfg.CountInterval, AuditWindow: cfg.AuditWindow, ReplicaInterval: cfg.replicaInterval,
+		MeasureInterval: cfg.MeasureInterval, CountInterval: cfg.CountInterval, AuditWindow: cfg.AuditWindow, ForkBytes: cfg.Session.Limits.ForkBytes, ReplicaInterval: cfg.replicaInterval,
 		SessionBytes: cfg.Session.Limits.SessionBytes, AccountBytes: cfg.Session.Limits.AccountBytes,
 		Store: cfg.Store, Hub: s.hub, Outage: s.outage, Audit: audit, Usage: usage})
 	cfg.Session.DenialRows, cfg.Session.CheckQuota, cfg.Session.Features = audit.ReserveRows, s.operator.CheckQuota, s.operator.Features
 	s.cfg = cfg
 	s.committer = commit.New(commit.Config{Context: s.workCtx, Log: cfg.Log, Session: cfg.Session, Transactions: cfg.Transactions,
 		GroupOps: cfg.GroupOps, GroupBytes: cfg.GroupBytes, QueueOps: cfg.QueueOps, QueueBytes: cfg.QueueBytes, Timeout: cfg.CommitTimeout,
-		SlowCommit: cfg.probe.SlowCommit, Store: unmonitored, Hub: s.hub, Outage: s.outage, QuotaMet: s.operator.QuotaMet, Audit: audit,
+		SlowCommit: cfg.probe.SlowCommit, Store: unmonitored, Hub: s.hub, Outage: s.outage, QuotaMet: s.operator.QuotaMet, AskFork: s.operator.AskFork, Audit: audit,
 		Usage: usage, Instruments: s.instruments, LimitHits: &s.limitHits})
 	s.liveConfig.Store(&cfg)
 	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)

@@ -34,6 +34,7 @@ type Config struct {
 	AuditWindow     time.Duration
 	ReplicaInterval time.Duration // between records that this server is alive, at most the constant
 
+	ForkBytes    int // of one piece of a fork
 	SessionBytes int // quota of a session; 0 for none
 	AccountBytes int // quota of an account; 0 for none
 
@@ -56,6 +57,9 @@ type Store interface {
 	CollectPageTokens(ctx context.Context, limit int) (more bool, err error)
 	// RemoveReverted removes rows that settled reverts hid, in the same way.
 	RemoveReverted(ctx context.Context, limit int) (more bool, err error)
+
+	// Forks returns the forks that are being copied, those with greater ids than after.
+	Forks(ctx context.Context, after string, limit int) ([]session.ForkWork, error)
 
 	// Lapsed returns at most limit ids, greater than after, of sessions with a streaming
 	// turn whose lease ran out before a time (0: the database's now).
@@ -106,6 +110,7 @@ type Operator struct {
 	sessionBytes  atomic.Int64 // Config.SessionBytes as it is now
 	accountQuotas *accountQuotas
 	measureQueue  *measureQueue
+	forkRequests  chan *session.ForkRequest
 	totals        atomic.Pointer[session.Totals] // nil until the first count
 	id            string                         // of this server among those of its database
 	features      atomic.Uint32                  // in use, when last looked up
@@ -113,7 +118,7 @@ type Operator struct {
 
 // New returns an operator; its Loops have to run.
 func New(cfg Config) *Operator {
-	o := &Operator{cfg: cfg, accountQuotas: newAccountQuotas(cfg.AccountBytes), measureQueue: newMeasureQueue(), id: ulid.Make().String()}
+	o := &Operator{cfg: cfg, accountQuotas: newAccountQuotas(cfg.AccountBytes), measureQueue: newMeasureQueue(), forkRequests: make(chan *session.ForkRequest, maxForkAsked), id: ulid.Make().String()}
 	o.sessionBytes.Store(int64(cfg.SessionBytes))
 	return o
 }
@@ -131,7 +136,7 @@ func (o *Operator) Quotas() (session, account int64) {
 
 // Loops returns the loops; each runs until its context ends.
 func (o *Operator) Loops() []func(context.Context) {
-	return []func(context.Context){o.sweep, o.trim, o.trimDeleted, o.measure, o.refreshTitles, o.auditLoop, o.countSessions, o.recordReplicas, o.watchCommits}
+	return []func(context.Context){o.sweep, o.trim, o.trimDeleted, o.copyForks, o.measure, o.refreshTitles, o.auditLoop, o.countSessions, o.recordReplicas, o.watchCommits}
 }
 
 // CheckQuota returns why nothing more may be written to a session, or made under a ref of a space.

@@ -36,6 +36,7 @@ type rows struct {
 	records  map[session.StreamKey][][]byte // marshaled, by first seq
 	events   map[string][]*session.Event
 	entries  map[string]map[string]*session.Entry
+	before   map[string]map[string]*session.Entry // by the fork, with their values
 	turns    map[string]map[string]*session.Turn
 	grants   map[string]*capability.Grant
 	audit    []*capability.AuditRow
@@ -49,6 +50,7 @@ func New() *Store {
 		records:  map[session.StreamKey][][]byte{},
 		events:   map[string][]*session.Event{},
 		entries:  map[string]map[string]*session.Entry{},
+		before:   map[string]map[string]*session.Entry{},
 		turns:    map[string]map[string]*session.Turn{},
 		grants:   map[string]*capability.Grant{},
 	}}
@@ -137,7 +139,11 @@ func (s *Store) Grant(id string) *capability.Grant {
 func (s *Store) Events(id string) []*session.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cloneAll(s.events[id])
+	list := s.events[id]
+	if row := s.sessions[id]; row != nil {
+		list = list[row.Base:]
+	}
+	return cloneAll(list)
 }
 
 // Audit returns every audit row so far.
@@ -152,6 +158,9 @@ func (s *Store) Audit() []*capability.AuditRow {
 func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.sessions[id].Life == session.Absent {
+		return nil, nil
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.entries[id])) {
 		e := s.entry(id, key, true)
 		if s.sessions[id].Hiding().Hides(e, s.entry(id, session.HeadOf(key), false)) {
@@ -168,6 +177,123 @@ func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Tur
 		}
 	}
 	return entries, turns
+}
+
+// keepBefore keeps what c changes of the sources of forks, and removes what it purges from them.
+func (s *Store) keepBefore(c *session.Changes) {
+	keep := func(id, key string) {
+		row, e := s.sessions[id], s.entry(id, key, true)
+		if row == nil || row.Copies == nil || e == nil {
+			return
+		}
+		for _, f := range row.Copies.Forks {
+			if !f.Whole && e.Changed() <= f.At && s.before[f.Session][key] == nil {
+				put(s.before, f.Session, key, clone(e))
+			}
+		}
+	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended, c.Edited} {
+		for _, e := range list {
+			keep(e.Session, e.Key)
+		}
+	}
+	for id, keys := range c.DropEntries {
+		for _, key := range keys {
+			keep(id, key)
+		}
+	}
+	for _, r := range c.DropReverted {
+		for key, e := range s.entries[r.Session] {
+			if r.Removes(e) {
+				keep(r.Session, key)
+			}
+		}
+	}
+	each := func(id string, do func(fork string)) {
+		if row := s.sessions[id]; row != nil && row.Copies != nil {
+			for _, f := range row.Copies.Forks {
+				do(f.Session)
+			}
+		}
+	}
+	for _, e := range c.Events {
+		if e.Method == session.MethodPurge {
+			each(e.Session, func(fork string) {
+				delete(s.entries[fork], e.Key)
+				delete(s.before[fork], e.Key)
+			})
+		}
+	}
+	for _, id := range c.DropState {
+		each(id, func(fork string) {
+			delete(s.entries, fork)
+			delete(s.before, fork)
+		})
+	}
+}
+
+// loadForks loads what only the copying of forks asks for.
+func (s *Store) loadForks(out *session.Rows, w *session.ReadSet) {
+	for id, keys := range w.BeforeMeta {
+		out.Before = map[string]*session.Entry{}
+		for _, key := range keys {
+			if e := clone(s.before[id][key]); e != nil {
+				e.Payload = nil
+				out.Before[key] = e
+			}
+		}
+	}
+	p := w.Page
+	if p == nil {
+		return
+	}
+	from, log := s.entries[p.Session], p.Session
+	if p.Before {
+		from, log = s.before[p.Session], p.Log
+	}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(from)) {
+		if key <= p.After {
+			continue
+		}
+		e := clone(from[key])
+		if !p.Before {
+			e = s.entry(p.Session, key, true)
+		}
+		if e.LastAppend != 0 {
+			var text []byte
+			for _, ev := range s.events[log] {
+				if ev.Cursor > e.Cursor && ev.Cursor <= e.LastAppend && ev.Key == key && ev.Method == session.MethodAppendText {
+					text = append(text, session.DeltaText(ev.Payload)...)
+				}
+			}
+			e.Payload = session.FoldText(e.Payload, text)
+		}
+		if size += len(e.Payload); len(out.Page) > 0 && (size > p.Bytes || len(out.Page) >= p.Keys) {
+			out.MorePage = true
+			return
+		}
+		out.Page = append(out.Page, e)
+	}
+}
+
+// Rows returns how many rows there are of a session's state, those included that were kept for it as a fork.
+func (s *Store) Rows(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.entries[id]) + len(s.before[id])
+}
+
+// Forks returns the forks that are being copied.
+func (s *Store) Forks() (list []session.ForkWork) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
+		if f := s.sessions[id].Forking; f.Due() {
+			list = append(list, session.ForkWork{Session: id, Source: f.Source})
+		}
+	}
+	return list
 }
 
 func (r *rows) entry(id, key string, full bool) *session.Entry {
@@ -210,7 +336,7 @@ func (s *Store) RemoveReverted(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row := s.sessions[id]
-	if row.Left == nil {
+	if row.Left == nil || row.Copies != nil {
 		return
 	}
 	left := session.Reverts(row.Left.Reverts)
@@ -236,8 +362,12 @@ func (s *Store) dropReverted(r *session.RevertedMessage) {
 }
 
 func (s *Store) save(c *session.Changes) error {
+	s.keepBefore(c)
 	for _, row := range c.Sessions {
 		s.sessions[row.ID] = clone(row)
+		for n := uint64(len(s.events[row.ID])); n+1 < row.Base; n++ { // of a fork in pieces
+			s.events[row.ID] = append(s.events[row.ID], &session.Event{Session: row.ID, Cursor: n + 1})
+		}
 	}
 	for _, st := range c.Streams {
 		s.streams[session.StreamKey{Session: st.Session, Outbox: st.Outbox}] = clone(st)
@@ -259,7 +389,7 @@ func (s *Store) save(c *session.Changes) error {
 		if want := uint64(len(s.events[e.Session]) + 1); e.Cursor != want {
 			return fmt.Errorf("memtx: event %d of %s where %d is next", e.Cursor, e.Session, want)
 		}
-		if e.Payload == nil && !slices.ContainsFunc(c.Events, func(p *session.Event) bool {
+		if e.Payload == nil && s.sessions[e.Session].Base != e.Cursor && !slices.ContainsFunc(c.Events, func(p *session.Event) bool {
 			return p.Session == e.Session && p.Cursor > e.Cursor && p.Method == session.MethodPurge && p.Key == e.Key
 		}) {
 			return fmt.Errorf("memtx: event %d of %s has no payload", e.Cursor, e.Session)
@@ -297,6 +427,11 @@ func (s *Store) save(c *session.Changes) error {
 			delete(s.entries[id], key)
 		}
 	}
+	for id, keys := range c.DropBefore {
+		for _, key := range keys {
+			delete(s.before[id], key)
+		}
+	}
 	for id, keys := range c.DropEdits {
 		for _, key := range keys {
 			if old := s.entries[id][key]; old != nil {
@@ -313,7 +448,7 @@ func (s *Store) save(c *session.Changes) error {
 		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
 			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
 		}
-		if e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
+		if s.sessions[e.Session].Life != session.Absent && e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
 			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
 		}
 		s.BytesWritten += len(e.Payload)
@@ -587,6 +722,7 @@ func (s *Store) loadRecords(out *session.Rows, r *session.RecordRange) error {
 }
 
 func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
+	s.loadForks(out, w)
 	give := func(id, key string, full bool) {
 		if e := s.entry(id, key, full); e != nil {
 			s.BytesRead += len(e.Payload)

@@ -72,6 +72,9 @@ func unrevert(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 // forkLife is how long the ref lives through which a session that is managed is copied.
 const forkLife = 10 * time.Minute
 
+// forkPause is between two questions whether a large fork is there.
+const forkPause = 200 * time.Millisecond
+
 // fork makes a session that begins as this one up to a message. It needs the right to create in the space.
 func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	if on.Space == nil {
@@ -98,6 +101,13 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	stream, err := on.Space.CreateStream(ctx, id, owner.ID, outboxID(r), on.outboxSecret(r), 1)
 	if err == nil {
 		err = apply(ctx, stream, r, nil, session.MethodFork, args, source)
+	}
+	for session.IsForkWait(err) && ctx.Err() == nil { // until it is copied, or the page goes
+		select {
+		case <-ctx.Done():
+		case <-time.After(forkPause):
+			err = apply(ctx, stream, r, nil, session.MethodFork, args, source)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -1,0 +1,98 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// largeSession is a session of about 42 MB.
+func (r *cliRig) largeSession() (id string) {
+	r.t.Helper()
+	id = strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))
+	var lines strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%02d","payload":{"n":%d,"text":%q}}`+"\n", (i*7)%60, i, strings.Repeat(fmt.Sprint(i%10), 700_000))
+	}
+	r.okIn(lines.String(), "session", "append", id, "-", "--wait")
+	return id
+}
+
+// messagesOf is what an export has of a session's messages.
+func (r *cliRig) messagesOf(id string) string {
+	r.t.Helper()
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(r.ok("session", "export", id)), &all); err != nil {
+		r.t.Fatal(err)
+	}
+	return string(all["messages"])
+}
+
+// A session that is larger than one event may be is forked in pieces, by a server that is killed meanwhile and by the one
+// that comes after it; the fork goes on by itself as any session, and may be forked again.
+func TestForkOfALargeSession(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.largeSession()
+	want := r.messagesOf(id)
+
+	// The server that begins it is killed as soon as something is copied.
+	r.stop()
+	queued := strings.TrimSpace(r.ok("session", "fork", id))
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data())
+	cmd.Env = append(os.Environ(), asMooring+"=1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var started struct{ Listening string }
+	if err == nil {
+		err = json.Unmarshal(line, &started)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.proxy.SetTarget(started.Listening)
+	sent := make(chan result, 1)
+	go func() { sent <- r.runIn("", "outbox", "drain") }()
+	if !r.soon(func() bool { return len(sent) > 0 || strings.Contains(r.ok("outbox", "status"), "the fork is") }) {
+		t.Error("the outbox does not say that the fork is being copied")
+	}
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	r.okIn(`{"method":"put","key":"message/m00","payload":{"later":true}}`, "session", "append", id, "-") // waits in the outbox
+	r.start()
+	if got := <-sent; got.code != exitOK {
+		t.Errorf("drain: %+v", got)
+	}
+	r.ok("outbox", "drain")
+	if got := r.messagesOf(queued); got != want {
+		t.Errorf("the fork has %d bytes, its source had %d", len(got), len(want))
+	}
+	if out := r.ok("session", "show", queued); !strings.Contains(out, "forked from  "+id+" at cursor 61\n") {
+		t.Errorf("show prints\n%s", out)
+	}
+	r.okIn(`{"method":"put","key":"message/last","payload":{}}`, "session", "append", queued, "-", "--wait")
+	again := strings.TrimSpace(r.ok("session", "fork", queued, "--at", "message/m50"))
+	r.ok("outbox", "drain")
+	if got := r.messagesOf(again); !strings.HasPrefix(want, strings.TrimSuffix(got, "\n  ]")) || len(got) < 33<<20 {
+		t.Errorf("the fork of the fork has %d bytes", len(got))
+	}
+	r.ok("session", "verify", queued)
+	if out := r.ok("session", "list"); strings.Count(out, "\n") != 4 {
+		t.Errorf("the sessions are\n%s", out)
+	}
+}

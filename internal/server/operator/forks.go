@@ -1,0 +1,95 @@
+// Forks in pieces: what is too large for one event is copied here, before its session is made.
+
+package operator
+
+import (
+	"context"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/periodic"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+const (
+	forkPage     = 100  // forks that are looked up at once
+	forkKeys     = 2000 // copied in one transaction
+	maxForkAsked = 64   // requests that wait; others come again
+)
+
+// AskFork has a fork begun, or notes that it is asked for. It does not block.
+func (o *Operator) AskFork(r *session.ForkRequest) {
+	select {
+	case o.forkRequests <- r:
+	default:
+	}
+}
+
+// copyForks copies a piece of each fork after the other. Any number of replicas may do so: a piece is copied under the
+// locks of both sessions, and says itself where the next begins.
+func (o *Operator) copyForks(ctx context.Context) {
+	for ctx.Err() == nil {
+		var idle <-chan time.Time
+		if more := o.copyPieces(ctx); !more {
+			idle = time.After(periodic.Jitter(o.cfg.SweepInterval))
+		} else {
+			closed := make(chan time.Time)
+			close(closed)
+			idle = closed
+		}
+		select {
+		case <-ctx.Done():
+		case <-idle:
+		case r := <-o.forkRequests:
+			if err := o.inTransaction(func(ctx context.Context, tx session.Tx) error { return session.BeginFork(ctx, tx, r) }); err != nil {
+				o.cfg.Outage.Warn("a fork was not begun", err)
+			}
+		}
+	}
+}
+
+// copyPieces copies a piece of each fork. more reports that there are others to be copied now.
+func (o *Operator) copyPieces(ctx context.Context) (more bool) {
+	for after := ""; ctx.Err() == nil; {
+		list, err := o.cfg.Store.Forks(ctx, after, forkPage)
+		if err != nil {
+			if ctx.Err() == nil {
+				o.cfg.Outage.Warn("forks were not looked up", err)
+			}
+			return false
+		}
+		for _, work := range list {
+			var f *session.Forking
+			var again bool
+			err := o.inTransaction(func(ctx context.Context, tx session.Tx) (err error) {
+				f, again, err = session.CopyFork(ctx, tx, work, o.cfg.ForkBytes, forkKeys)
+				return err
+			})
+			switch {
+			case err != nil:
+				o.cfg.Outage.Warn("a piece of a fork was not copied", err)
+				return false
+			case f != nil && f.State == session.ForkReady:
+				o.cfg.Log.Info("a fork is copied", "session", work.Session, "source", work.Source, "at", f.At, "keys", f.Keys, "bytes", f.Bytes)
+			case f != nil && f.State == session.ForkFailed && f.After == "":
+				o.cfg.Log.Info("a fork has failed", "session", work.Session, "source", work.Source, "code", f.Code)
+			}
+			more = more || again
+		}
+		if len(list) < forkPage {
+			return more
+		}
+		after = list[len(list)-1].Session
+	}
+	return false
+}
+
+// inTransaction runs do in a transaction.
+func (o *Operator) inTransaction(do func(context.Context, session.Tx) error) error {
+	ctx, cancel := o.commitContext()
+	defer cancel()
+	return o.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer admission.RecoverPanic(&err)
+		return do(ctx, tx)
+	})
+}

@@ -1,0 +1,531 @@
+package session
+
+// Forks in pieces. A fork that is too large for one event, and for one transaction, is copied before its session is
+// made: until then its row is Absent, so it is in no list, no ref of it is known, and no server serves it, of whatever
+// version. Its op is answered not_yet_known, which is not recorded, and outboxes send it again; all that it was to be a
+// copy of is fixed when the first of its batches arrives (BeginFork), in the row's Forking. Any server copies it,
+// a piece in a transaction (CopyFork). When it is there, the next batch is decided as any other, and makes the session.
+//
+// Its log begins where the source was, and with a checkpoint, as a trimmed one does: the fork's event, without its
+// payload, comes after the source's cursor, so the copied entries keep their places.
+//
+// The source goes on meanwhile. Before it changes an entry of then for the first time, the database keeps the old one
+// (Changes, Row.Copies), and that is copied in its place. A purge or delete of the source ends the fork, and takes
+// with it what of it was copied; if the ref that it is read through dies, it ends too, and leaves in pieces.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Forking is a fork that is being copied. It does not change.
+type Forking struct {
+	Source  string  `json:"source"`
+	Via     string  `json:"via"`   // the ref that the source is read through
+	Space   string  `json:"space"` // the space's ref under which the session is made
+	Ref     string  `json:"ref"`   // of the session's owner
+	Stream  string  `json:"stream"`
+	At      uint64  `json:"at"` // of the source
+	Order   Order   `json:"order,omitempty"`
+	Message string  `json:"message,omitempty"` // id of the last message to copy; "" for all
+	Place   Ord     `json:"place"`             // of that message
+	Reverts Reverts `json:"reverts,omitempty"` // what was hidden in the source
+
+	Compaction Compaction `json:"compaction"` // of the source
+	LeftOut    bool       `json:"left_out,omitempty"`
+	Summary    bool       `json:"summary,omitempty"` // copied: some of what that leaves out, and its summary
+
+	State ForkState `json:"state"`
+	After string    `json:"after,omitempty"` // the last key that was looked at in that state
+	Keys  int64     `json:"keys"`
+	Bytes int64     `json:"bytes"`
+	Total int64     `json:"total"` // the source's Bytes: Bytes is at most about that
+	Needs Features  `json:"needs,omitempty"`
+	Asked int64     `json:"asked"` // when it was asked for last, about, Unix ms
+
+	Code   fault.Code `json:"code,omitempty"` // of one that has failed
+	Reason string     `json:"reason,omitempty"`
+}
+
+// ForkState is a stage of copying.
+type ForkState uint8
+
+// The stages, in order; any but the last may be followed by ForkFailed.
+const (
+	ForkCopies  ForkState = iota // entries that have not changed since then
+	ForkMends                    // the others, as they were then
+	ForkTidies                   // these are removed from where they were kept
+	ForkReady                    // the session can be made
+	ForkFailed                   // what was copied is removed
+	ForkDropped                  // it has been
+)
+
+// Copies are the forks that are being copied of a session. It does not change.
+type Copies struct{ Forks []Copied }
+
+// Copied is a fork that is being copied.
+type Copied struct {
+	Session string `json:"session"`
+	At      uint64 `json:"at"` // entries from up to then are kept before they are changed
+	Whole   bool   `json:"whole,omitempty"`
+}
+
+// MaxCopies is how many forks of one session are copied at a time. Others wait.
+const MaxCopies = 8
+
+// forkPatience is how long a fork is kept that nobody asks for, in ms, and forkAsked how long it is not noted that
+// somebody did.
+const (
+	forkPatience = 7 * 24 * 3600 * 1000
+	forkAsked    = 60 * 1000
+)
+
+// ForkRequest asks for a fork in pieces. Its op was answered NotYetKnown.
+type ForkRequest struct {
+	Session, Source, Via, Space, Ref, Stream, Message string
+}
+
+// ForkWork names a fork that is being copied.
+type ForkWork struct{ Session, Source string }
+
+// by reports whether f is what r asks for.
+func (f *Forking) by(r *ForkRequest) bool {
+	return f.Source == r.Source && f.Via == r.Via && f.Ref == r.Ref && f.Stream == r.Stream && f.Message == r.Message
+}
+
+// ForkWaits begins the message of an answer NotYetKnown to a fork that is being copied.
+const ForkWaits = "the fork is "
+
+// IsForkWait reports whether an error is such an answer.
+func IsForkWait(err error) bool {
+	e, is := errors.AsType[*fault.Error](err)
+	return is && e.Code == fault.NotYetKnown && strings.HasPrefix(e.Message, ForkWaits)
+}
+
+// Due reports whether there is something to do for the fork, now or later.
+func (f *Forking) Due() bool { return f != nil && f.State != ForkDropped }
+
+// scope returns what of the source is copied, under the ref via.
+func (f *Forking) scope(via *capability.Grant) forkScope {
+	return forkScope{via: via, reverts: f.Reverts, message: f.Message, place: KeyPosition{f.Place, MessageKey(f.Message)}}
+}
+
+// forkScope says what a fork has of its source.
+type forkScope struct {
+	via     *capability.Grant
+	reverts Reverts
+	message string      // id of the last message, in the source's order; "" for all
+	place   KeyPosition // of that message
+}
+
+// shows reports whether the fork's ref is shown an entry, which is not hidden. head is the message by which that is
+// decided, nil if there is none.
+func (s *forkScope) shows(e, head *Entry) bool {
+	return ShowsEntry(s.via, e) && !s.reverts.Hides(e, head)
+}
+
+// has reports whether the fork has an entry. A part goes with its message, and one whose message is not shown by its own place.
+func (s *forkScope) has(e, head *Entry) bool {
+	if !s.shows(e, head) {
+		return false
+	}
+	if s.message == "" || HeadOf(e.Key) == "" {
+		return true
+	}
+	if head != nil && s.shows(head, head) {
+		e = head
+	}
+	return PositionOf(e).Compare(ByPut, s.place) <= 0
+}
+
+// ordIn returns the place in a fork of what has a place in its source. Times are moved to before everything that
+// is put into the fork, in their order.
+func (o Order) ordIn(at Ord) Ord {
+	if o == ByLog {
+		return at
+	}
+	const indexes = 20 // bits
+	return Ord{At: 1, Index: min(at.At, 1<<43-1)<<indexes | min(at.Index, 1<<indexes-1)}
+}
+
+// without returns the list without a fork; nil if it was the last.
+func (c *Copies) without(id string) *Copies {
+	if c == nil {
+		return nil
+	}
+	left := slices.DeleteFunc(slices.Clone(c.Forks), func(f Copied) bool { return f.Session == id })
+	if len(left) == 0 {
+		return nil
+	}
+	return &Copies{left}
+}
+
+// Has reports whether a fork is in the list.
+func (c *Copies) Has(id string) bool {
+	return c != nil && slices.ContainsFunc(c.Forks, func(f Copied) bool { return f.Session == id })
+}
+
+// whole returns the list with a fork for which nothing more has to be kept.
+func (c *Copies) whole(id string) *Copies {
+	list := slices.Clone(c.Forks)
+	for i := range list {
+		list[i].Whole = list[i].Whole || list[i].Session == id
+	}
+	return &Copies{list}
+}
+
+// inPieces answers a fork that is copied before its session is made. The caller sees to it that it is.
+func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant) *fault.Error {
+	if a.cfg.Features != nil {
+		if err := CheckFeatures(FeatureLargeForks, a.cfg.Features()); err != nil {
+			return err
+		}
+	}
+	if o.message != "" {
+		head, err := a.v.entryMeta(source, MessageKey(o.message))
+		if err != nil {
+			return err
+		}
+		if head.entry == nil || !ShowsEntry(via, head.entry) {
+			return errNoMessage(o.message, source.row.Cursor)
+		}
+		if r := &source.row.Revert; r.Hides(head.entry, head.entry) {
+			return errReverted(head.entry.Key, r)
+		}
+	}
+	if n := len(source.row.Copies.list()); n >= MaxCopies {
+		return fault.Overloaded.With("%d forks of %s are being made, the maximum: this one begins when one of them is there", n, source.row.ID)
+	}
+	a.fork = o.request(a)
+	return fault.NotYetKnown.With(ForkWaits + "large, and is copied in pieces")
+}
+
+// forkBytes is how much a fork's event may have.
+func (c *Config) forkBytes() int {
+	if most := c.Limits.ForkBytes; most > 0 && c.inUse(FeatureLargeForks) {
+		return min(most, c.Limits.EventBytes)
+	}
+	return c.Limits.EventBytes
+}
+
+func (o *opFork) request(a *applier) *ForkRequest {
+	return &ForkRequest{Session: a.s.row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message}
+}
+
+func (c *Copies) list() []Copied {
+	if c == nil {
+		return nil
+	}
+	return c.Forks
+}
+
+// copied makes the session of a fork that was copied, or says how far it is.
+func (o *opFork) copied(a *applier, f *Forking, owner *capability.Grant) (result, *fault.Error) {
+	r := o.request(a)
+	switch {
+	case !f.by(r):
+		return nil, fault.AlreadyExists.With("a session of this id is being made by another fork: make another id")
+	case f.State >= ForkFailed:
+		return nil, f.Code.With("%s", f.Reason)
+	}
+	source, _, err := a.passed(o.source, o.via, "source", capability.Read, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case !source.row.Copies.Has(a.s.row.ID):
+		return nil, errForkPurged(f)
+	case f.State != ForkReady:
+		if a.v.now-f.Asked > forkAsked {
+			a.fork = r
+		}
+		return nil, fault.NotYetKnown.With(ForkWaits+"being copied: %s", f.progress())
+	}
+	p := o.payload(owner)
+	p.Source, p.At, p.Message = o.source, f.At, o.message
+	text := encode(p)
+	row := a.v.changeRow(a.s)
+	row.Cursor = f.At
+	ev := o.createSession(a, MethodFork, owner, text)
+	row.Base, row.Forking, row.Needs = ev.Cursor, nil, row.Needs|f.Needs
+	row.Bytes = f.Bytes + EventCost
+	row.Origin = Origin{Session: o.source, Cursor: f.At, Message: o.message}
+	if f.Summary && f.LeftOut {
+		c := f.Compaction
+		c.Ord, c.Place, c.Cursor, c.Actor, c.At = f.Order.ordIn(c.Ord), f.Order.ordIn(c.Place), ev.Cursor, ev.Actor, ev.At
+		row.Compaction = c
+	}
+	ev.Payload = nil // it is the checkpoint
+	a.v.changeRow(source).Copies = source.row.Copies.without(row.ID)
+	return createResult{changeResult: a.changed(), Session: row.ID, Ref: o.ref, Source: o.source, At: f.At}, nil
+}
+
+// progress says how much is copied, for people.
+func (f *Forking) progress() string {
+	return fmt.Sprintf("%d of at most %d MiB", f.Bytes>>20, max(f.Total>>20, 1))
+}
+
+func errForkPurged(f *Forking) *fault.Error {
+	return fault.CursorExpired.With("a key of the source was purged while its state as of cursor %d was copied: fork it again", f.At)
+}
+
+// BeginFork fixes inside tx what a fork is a copy of, unless it is fixed already: then it notes that it was
+// asked for. What is wrong with it is the answer of its op.
+func BeginFork(ctx context.Context, tx Tx, r *ForkRequest) error {
+	v := newView(ctx, tx, 0)
+	ids, refs := []string{r.Session, r.Source}, []string{r.Via}
+	slices.Sort(ids)
+	w := &ReadSet{Sessions: slices.Compact(ids), Grants: refs, Ordered: []string{r.Source}}
+	if r.Message != "" {
+		w.EntryMeta = map[string][]string{r.Source: {MessageKey(r.Message)}}
+	}
+	if err := v.load(w, true); err != nil {
+		return err
+	}
+	s, source := v.sessions[r.Session], v.sessions[r.Source]
+	via := v.grants[r.Via].grant
+	switch f := s.row.Forking; {
+	case s.row.Life != Absent || r.Session == r.Source:
+		return nil
+	case f != nil:
+		if f.by(r) && f.State < ForkFailed && v.now > f.Asked {
+			next := *f
+			next.Asked = v.now
+			v.changeRow(s).Forking = &next
+		}
+	case source.row.Life != Live || len(source.row.Copies.list()) >= MaxCopies || capability.Check(via, source.row.Epoch, v.now, capability.Read, "") != nil:
+		return nil
+	default:
+		f := &Forking{Source: r.Source, Via: r.Via, Space: r.Space, Ref: r.Ref, Stream: r.Stream, Message: r.Message, At: source.row.Cursor,
+			Order: source.row.Order, Reverts: source.row.Hiding(), Total: source.row.Bytes, Asked: v.now}
+		if showsAll(via) {
+			f.Compaction = source.row.Compacted()
+		}
+		if r.Message != "" {
+			head := source.entries[MessageKey(r.Message)].entry
+			scope := f.scope(via)
+			if head == nil || !scope.shows(head, head) {
+				return nil
+			}
+			f.Place = head.Ord
+		}
+		v.changeRow(s).Forking = f
+		v.changeRow(source).Copies = &Copies{append(slices.Clone(source.row.Copies.list()), Copied{Session: r.Session, At: f.At})}
+	}
+	if c, _ := v.changes(); c != nil {
+		return tx.Save(ctx, c)
+	}
+	return nil
+}
+
+// CopyFork copies inside tx the next piece of a fork: about so many bytes, and at most so many keys. It returns how
+// far it is then, nil if nothing has changed; more reports that there is another to be copied now. It may run on any
+// server, any number of times.
+func CopyFork(ctx context.Context, tx Tx, work ForkWork, bytes, keys int) (f *Forking, more bool, err error) {
+	c := &forkCopier{ctx: ctx, tx: tx, v: newView(ctx, tx, 0), bytes: bytes, keys: keys}
+	ids := []string{work.Session, work.Source}
+	slices.Sort(ids)
+	if err := c.v.load(&ReadSet{Sessions: ids}, true); err != nil {
+		return nil, false, err
+	}
+	c.s, c.source = c.v.sessions[work.Session], c.v.sessions[work.Source]
+	if c.s.row.Forking == nil || c.s.row.Forking.Source != work.Source {
+		return nil, false, nil
+	}
+	c.f = *c.s.row.Forking
+	if err := c.v.load(&ReadSet{Grants: slices.Sorted(slices.Values([]string{c.f.Via, c.f.Space}))}, false); err != nil {
+		return nil, false, err
+	}
+	if why := c.wrong(); why != nil && c.f.State < ForkFailed {
+		c.f.State, c.f.After, c.f.Code, c.f.Reason = ForkFailed, "", why.Code, why.Message
+		if c.source.row.Copies.Has(work.Session) {
+			c.v.changeRow(c.source).Copies = c.source.row.Copies.without(work.Session)
+		}
+	} else if err := c.piece(); err != nil {
+		return nil, false, err
+	}
+	if before := *c.s.row.Forking; before.State == c.f.State && before.After == c.f.After && c.changes.DropBefore == nil && c.changes.DropEntries == nil {
+		return nil, false, nil
+	}
+	c.v.changeRow(c.s).Forking = &c.f
+	rows, _ := c.v.changes()
+	c.changes.Sessions = rows.Sessions
+	return &c.f, c.f.State != ForkReady && c.f.State != ForkDropped, tx.Save(ctx, &c.changes)
+}
+
+// forkCopier copies one piece.
+type forkCopier struct {
+	ctx         context.Context
+	tx          Tx
+	v           *view
+	s, source   *sessionView
+	f           Forking // as it will be
+	bytes, keys int
+	changes     Changes
+}
+
+// wrong returns the reason that the fork cannot be made any more.
+func (c *forkCopier) wrong() *fault.Error {
+	via, space := c.v.grants[c.f.Via], c.v.grants[c.f.Space]
+	switch {
+	case c.source.row.Life == Deleted:
+		return fault.SessionDeleted.With("the source was deleted while it was copied")
+	case !c.source.row.Copies.Has(c.s.row.ID):
+		return errForkPurged(&c.f)
+	case c.v.now-c.f.Asked > forkPatience:
+		return fault.Expired.With("nobody has asked for the fork for %d days", forkPatience/(24*3600*1000))
+	}
+	if err := capability.Check(via.grant, c.source.row.Epoch, c.v.now, capability.Read, ""); err != nil {
+		return err
+	}
+	return capability.Check(space.grant, 0, c.v.now, capability.Create, "")
+}
+
+// piece does the next piece of work.
+func (c *forkCopier) piece() error {
+	id := c.s.row.ID
+	page := &EntryPage{Session: c.f.Source, After: c.f.After, Bytes: c.bytes, Keys: c.keys}
+	switch c.f.State {
+	case ForkMends, ForkTidies:
+		page.Session, page.Before, page.Log = id, true, c.f.Source
+	case ForkFailed:
+		page.Session, page.After = id, ""
+	case ForkReady, ForkDropped:
+		return nil
+	}
+	rows, err := c.tx.Load(c.ctx, &ReadSet{Page: page})
+	if err != nil {
+		return err
+	}
+	n := len(rows.Page)
+	if n > 0 {
+		c.f.After = rows.Page[n-1].Key
+	}
+	switch c.f.State {
+	case ForkCopies:
+		if err := c.copy(rows.Page); err != nil {
+			return err
+		}
+	case ForkMends:
+		left, err := c.notCopied(rows.Page)
+		if err == nil {
+			err = c.copy(left)
+		}
+		if err != nil {
+			return err
+		}
+	case ForkTidies:
+		for _, e := range rows.Page {
+			addKey(&c.changes.DropBefore, id, e.Key)
+		}
+	case ForkFailed:
+		for _, e := range rows.Page {
+			addKey(&c.changes.DropEntries, id, e.Key)
+		}
+		if n == 0 { // then what was kept
+			if rows, err = c.tx.Load(c.ctx, &ReadSet{Page: &EntryPage{Session: id, Before: true, Log: c.f.Source, Bytes: c.bytes, Keys: c.keys}}); err != nil {
+				return err
+			}
+			for _, e := range rows.Page {
+				addKey(&c.changes.DropBefore, id, e.Key)
+			}
+			n = len(rows.Page)
+		}
+	}
+	if c.f.State == ForkFailed {
+		if n == 0 {
+			c.f.State = ForkDropped
+		}
+	} else if !rows.MorePage {
+		if c.f.State == ForkMends {
+			c.v.changeRow(c.source).Copies = c.source.row.Copies.whole(id)
+		}
+		c.f.State, c.f.After = c.f.State+1, ""
+	}
+	return nil
+}
+
+// notCopied returns those of the entries that were kept which had not been copied when they changed.
+func (c *forkCopier) notCopied(kept []*Entry) (left []*Entry, err error) {
+	if len(kept) == 0 {
+		return nil, nil
+	}
+	id := c.s.row.ID
+	keys := make([]string, len(kept))
+	for i, e := range kept {
+		keys[i] = e.Key
+	}
+	rows, err := c.tx.Load(c.ctx, &ReadSet{EntryMeta: map[string][]string{id: keys}})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(kept, func(e *Entry) bool { return rows.Entries[id][e.Key] != nil }), nil
+}
+
+// copy copies entries, those of the source that have not changed since, or those that were kept.
+func (c *forkCopier) copy(entries []*Entry) error {
+	heads, err := c.heads(entries)
+	if err != nil {
+		return err
+	}
+	scope := c.f.scope(c.v.grants[c.f.Via].grant)
+	for _, e := range entries {
+		head := heads[HeadOf(e.Key)]
+		if e.Changed() > c.f.At || !scope.has(e, head) {
+			continue
+		}
+		k, bad := ParseKey(e.Key)
+		if bad != nil {
+			return bad
+		}
+		if k.Own() {
+			c.f.Needs |= FeatureKeys
+		}
+		switch {
+		case c.f.Compaction.InForce() && e.Key == c.f.Compaction.Summary:
+			c.f.Summary = true
+		case HeadOf(e.Key) == e.Key && c.f.Compaction.LeavesOut(e):
+			c.f.LeftOut = true
+		}
+		at := c.f.At + 1 // the fork's event
+		c.changes.Entries = append(c.changes.Entries, &Entry{Session: c.s.row.ID, Key: e.Key, Cursor: at, Since: at, Ord: c.f.Order.ordIn(e.Ord),
+			Schema: e.Schema, Sum: SumOf(e.Payload), Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)})
+		c.f.Keys, c.f.Bytes = c.f.Keys+1, c.f.Bytes+int64(len(e.Payload))
+	}
+	return nil
+}
+
+// heads returns the messages of entries as they were, by key, without their values.
+func (c *forkCopier) heads(entries []*Entry) (map[string]*Entry, error) {
+	if c.f.Message == "" && len(c.f.Reverts) == 0 {
+		return nil, nil
+	}
+	var keys []string
+	for _, e := range entries {
+		if head := HeadOf(e.Key); head != "" {
+			keys = append(keys, head)
+		}
+	}
+	slices.Sort(keys)
+	if keys = slices.Compact(keys); len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := c.tx.Load(c.ctx, &ReadSet{EntryMeta: map[string][]string{c.f.Source: keys}, BeforeMeta: map[string][]string{c.s.row.ID: keys}})
+	if err != nil {
+		return nil, err
+	}
+	heads := map[string]*Entry{}
+	for _, key := range keys {
+		if e := rows.Before[key]; e != nil {
+			heads[key] = e
+		} else if e := rows.Entries[c.f.Source][key]; e != nil && e.Changed() <= c.f.At {
+			heads[key] = e
+		}
+	}
+	return heads, nil
+}

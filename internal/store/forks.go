@@ -1,0 +1,190 @@
+// Forks in pieces: what is copied of a session, and its entries from before they changed meanwhile.
+
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// beforeColumns are entryColumns of an entry e that was kept.
+const beforeColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index, '' AS claim, 0 AS claim_until, '' AS claim_ref, e.edited`
+
+// keepEntries copies entries e, with their values, for a fork; those are what an update or removal in the same
+// transaction changes.
+const keepEntries = `INSERT INTO entries_before (session, key, cursor, schema, text_len, grown, sum, since, ord, ord_index, edited, payload, edits) SELECT `
+
+const keptColumns = `e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END, e.ord, e.ord_index, e.edited, ` + entryValue + `, ` + entryEdits
+
+var (
+	// keepBefore keeps for a fork a those of the entries c of its source b that are from up to cursor d.
+	keepBefore = statement("ttti", keepEntries+`w.a, `+keptColumns+` FROM {w} CROSS JOIN entries e
+		WHERE e.session = w.b AND e.key = w.c AND e.cursor <= w.d AND e.grown <= w.d ON CONFLICT (session, key) DO NOTHING`)
+
+	// keepRange keeps those of the keys from {3} on and below {4}.
+	keepRange = statement("", keepEntries+`{1}, `+keptColumns+` FROM entries e
+		WHERE e.session = {2} AND e.key >= {3} AND e.key < {4} AND e.cursor <= {5} AND e.grown <= {5} ON CONFLICT (session, key) DO NOTHING`)
+
+	readBefore = pageStatement(beforeColumns+`, e.payload, e.edits`, `FROM entries_before e WHERE e.session = {1} AND e.key >= {2}`, "e.key", "{3}",
+		fmt.Sprintf("CASE WHEN e.edited > 0 THEN e.edited ELSE COALESCE(octet_length(e.payload), 0) END + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryOverhead), "{4}", "{5}")
+
+	readBeforeMeta = statement("tt", `SELECT `+beforeColumns+` FROM {w} CROSS JOIN entries_before e WHERE e.session = w.a AND e.key = w.b`)
+
+	dropBefore    = statement("tt", `DELETE FROM entries_before WHERE (session, key) IN (SELECT a, b FROM {w})`)
+	dropAllBefore = statement("t", `DELETE FROM entries_before WHERE session IN (SELECT a FROM {w})`)
+
+	saveForks = statement("tt", `UPDATE sessions SET forks = w.b FROM {w} WHERE sessions.id = w.a`)
+
+	// findForks uses sessions_forking, the index of the forks that are being copied.
+	findForks = statement("", `
+		SELECT s.id, s.forks FROM sessions s {by sessions_forking} WHERE substr(s.forks, 1, 3) = '`+forkDue+`' AND s.id > {1} ORDER BY s.id LIMIT {2}`)
+)
+
+// forkDue is before what a session is being made as, as long as there is something to do for it.
+const forkDue = "due"
+
+// scanForks sets a row's forks from their column: a session is either being made as one, or is there, and may have some.
+func scanForks(s *session.Row, forks string) (err error) {
+	switch {
+	case forks == "":
+		return nil
+	case s.Life == session.Absent:
+		s.Forking = &session.Forking{}
+		err = json.Unmarshal([]byte(strings.TrimPrefix(forks, forkDue)), s.Forking)
+	default:
+		s.Copies = &session.Copies{}
+		err = json.Unmarshal([]byte(forks), &s.Copies.Forks)
+	}
+	if err != nil {
+		err = fmt.Errorf("the forks of session %s: %w", s.ID, err)
+	}
+	return err
+}
+
+// saveForks writes what scanForks reads, of sessions of which it has changed.
+func (t *tx) saveForks(rows []*session.Row) {
+	var changed [][]any
+	for _, s := range rows {
+		if was := t.prior[s.ID]; was.forking == s.Forking && was.copies == s.Copies {
+			continue
+		}
+		forks := ""
+		if s.Copies != nil {
+			forks = jsonText(s.Copies.Forks)
+		} else if s.Forking != nil {
+			if forks = jsonText(s.Forking); s.Forking.Due() {
+				forks = forkDue + forks
+			}
+		}
+		changed = append(changed, []any{s.ID, forks})
+	}
+	t.queueList(saveForks, changed, nil)
+}
+
+// keepBefore keeps the entries of the sources of forks that c changes, and removes what c purges from what was copied
+// of them.
+func (t *tx) keepBefore(c *session.Changes) {
+	none := true
+	for _, was := range t.prior {
+		none = none && was.copies == nil
+	}
+	if none {
+		return
+	}
+	var kept, purged [][]any
+	var gone []string
+	each := func(id string, do func(f *session.Copied)) {
+		if copies := t.prior[id].copies; copies != nil {
+			for i := range copies.Forks {
+				do(&copies.Forks[i])
+			}
+		}
+	}
+	keep := func(id, key string) {
+		each(id, func(f *session.Copied) {
+			if !f.Whole {
+				kept = append(kept, []any{f.Session, id, key, int64(f.At)})
+			}
+		})
+	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended, c.Edited} {
+		for _, e := range list {
+			keep(e.Session, e.Key)
+		}
+	}
+	for id, keys := range c.DropEntries {
+		for _, key := range keys {
+			keep(id, key)
+		}
+	}
+	for _, m := range c.DropReverted {
+		key := session.MessageKey(m.Message)
+		from, below := partRange(m.Message)
+		each(m.Session, func(f *session.Copied) {
+			if !f.Whole {
+				t.run.Queue(keepRange, nil, []any{f.Session, m.Session, key, keyAfter(key), int64(f.At)}, nil)
+				t.run.Queue(keepRange, nil, []any{f.Session, m.Session, from, below, int64(f.At)}, nil)
+			}
+		})
+	}
+	t.queueList(keepBefore, kept, nil)
+	for _, e := range c.Events {
+		if e.Method == session.MethodPurge {
+			each(e.Session, func(f *session.Copied) { purged = append(purged, []any{f.Session, e.Key}) })
+		}
+	}
+	t.queueList(dropEntries, purged, nil)
+	t.queueList(dropBefore, purged, nil)
+	for _, id := range c.DropState {
+		each(id, func(f *session.Copied) { gone = append(gone, f.Session) })
+	}
+	t.queueList(dropState, textRows(gone), nil)
+	t.queueList(dropAllBefore, textRows(gone), nil)
+}
+
+// readForks reads what only the copying of forks asks for.
+func (t *tx) readForks(ctx context.Context, w *session.ReadSet, out *session.Rows) (err error) {
+	if len(w.BeforeMeta) > 0 {
+		out.Before = map[string]*session.Entry{}
+		t.run.Queue(readBeforeMeta, pairRows(w.BeforeMeta), nil, func(row Scanner) error {
+			e, err := scanEntryMeta(row)
+			if err == nil {
+				out.Before[e.Key] = e
+			}
+			return err
+		})
+		err = t.run.Flush(ctx)
+	}
+	if p := w.Page; p != nil && err == nil {
+		read, deltas, log := readRange, readOpenDeltas, p.Session
+		if p.Before {
+			read, deltas, log = readBefore, readKeptDeltas, p.Log
+		}
+		out.Page, out.MorePage, err = pageOf(ctx, t.run, read, deltas, p.Session, log, keyAfter(p.After), session.PrefixEnd(""), p.Bytes, p.Keys)
+	}
+	return err
+}
+
+// Forks returns the forks that are being copied, those with greater ids than after, at most limit.
+func (s *Store) Forks(ctx context.Context, after string, limit int) (list []session.ForkWork, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(findForks, nil, []any{after, int64(limit)}, func(row Scanner) error {
+			var s session.Row
+			var forks string
+			err := row.Scan(&s.ID, &forks)
+			if err == nil {
+				err = scanForks(&s, forks)
+			}
+			if err == nil && s.Forking != nil {
+				list = append(list, session.ForkWork{Session: s.ID, Source: s.Forking.Source})
+			}
+			return err
+		})
+		return nil
+	})
+	return list, wrap("find forks", err)
+}

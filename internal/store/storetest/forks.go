@@ -1,0 +1,282 @@
+// Forks in pieces: while the source goes on, is trimmed and swept, and pieces fail or are copied by two servers at once,
+// the fork comes to what its source was.
+
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// forkOf is an author of a fork of o's session, and its first batch.
+func (f *fixture) forkOf(o *author, args ...any) (p *author, sub session.Submission) {
+	f.Helper()
+	p = o.sameSession()
+	p.session, p.with = newSession(), []string{o.ref}
+	p.ref = clientRef(p.session)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: p.session, Outbox: p.outbox}, hash(), 1)
+	f.must("open stream", err)
+	return p, p.batch(false, newIntent(session.MethodFork, append([]any{"source", o.session, "via", o.ref, "ref", p.ref, "hash", hashText()}, args...)...))
+}
+
+// ask commits the batch of a fork that may have one byte in one event, and asks for it.
+func (f *fixture) ask(sub session.Submission) session.Answer {
+	f.Helper()
+	cfg := session.DefaultConfig()
+	cfg.Limits.ForkBytes = 1
+	var answers []session.Answer
+	f.must("commit", f.Update(f.ctx, func(tx session.Tx) (err error) {
+		answers, _, err = session.Commit(f.ctx, tx, []session.Submission{sub}, cfg)
+		return err
+	}))
+	if r := answers[0].Fork; r != nil {
+		f.must("begin", f.Update(f.ctx, func(tx session.Tx) error { return session.BeginFork(f.ctx, tx, r) }))
+	}
+	return answers[0]
+}
+
+// piece copies the next piece of a fork.
+func (f *fixture) piece(work session.ForkWork, keys int) (fork *session.Forking, more bool, err error) {
+	err = f.Update(f.ctx, func(tx session.Tx) (err error) {
+		fork, more, err = session.CopyFork(f.ctx, tx, work, 1<<20, keys)
+		return err
+	})
+	return fork, more, err
+}
+
+// contentOf is a session's state in its order, without cursors.
+func (f *fixture) contentOf(id string) string {
+	f.Helper()
+	entries, _ := f.state(id)
+	slices.SortFunc(entries, session.CompareEntries)
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, "%s %d %s\n", e.Key, e.Schema, e.Payload)
+	}
+	return b.String()
+}
+
+// forkSource is a session with a bit of everything: a trimmed log, an open turn, a large value that is edited.
+func (f *fixture) forkSource() *author {
+	f.Helper()
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	large := fmt.Sprintf(`{"a":%q,"b":%q}`, strings.Repeat("x", 9000), "")
+	f.applied(o.batch(false, o.create(), putOp("session", `{"title":"T"}`), putOp("message/a", `{"n":1}`), putOp("part/a/1", `{"text":"old"}`), putOp("doc/large", "%s", large), putOp("todo/1", `1`), putOp("todo/2", `2`)))
+	f.trim(o.session, keepNothing, 100)
+	f.applied(o.batch(false, newIntent(session.MethodPatch, "key", "doc/large", "patch", json.RawMessage(`{"b":"one"}`)), putOp("message/b", `{"n":2}`), putOp("part/b/1", `{"text":"b"}`), putOp("message/tail", `{"n":3}`), putOp("part/tail/1", `{"text":"t"}`),
+		newIntent(session.MethodBegin, "message", "open", "payload", json.RawMessage(`{}`)), putOp("part/open/1", `{"text":""}`), putOp("part/open/2", `{"text":""}`),
+		newIntent(session.MethodAppendText, "key", "part/open/1", "offset", 0, "text", "said "), newIntent(session.MethodAppendText, "key", "part/open/2", "offset", 0, "text", "more")))
+	return o
+}
+
+func testForks(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	for _, at := range []string{"", "part/b/1", "part/open/2", "session", "~"} { // the first key that is copied after the source has changed
+		o := f.forkSource()
+		small, sub := f.forkOf(o)
+		f.applied(sub)
+		want := f.contentOf(small.session)
+		if want != f.contentOf(o.session) {
+			t.Fatalf("a fork has\n%s", want)
+		}
+		big, sub := f.forkOf(o)
+		if a := f.ask(sub); a.Err == nil || a.Err.Code != fault.NotYetKnown {
+			t.Fatalf("it is answered %+v", a)
+		}
+		work := session.ForkWork{Session: big.session, Source: o.session}
+		failed := errors.New("killed")
+		changed := false
+		for more := true; more; {
+			err := f.Update(f.ctx, func(tx session.Tx) error {
+				if _, _, err := session.CopyFork(f.ctx, tx, work, 1<<20, 1); err != nil {
+					return err
+				}
+				return failed
+			})
+			if !errors.Is(err, failed) {
+				t.Fatal(err)
+			}
+			var fork *session.Forking
+			fork, more, err = f.piece(work, 1)
+			f.must("a piece", err)
+			if fork.State > session.ForkMends && fork.State != session.ForkTidies && fork.State != session.ForkReady {
+				t.Fatalf("it is %+v", fork)
+			}
+			if list, err := f.Forks(f.ctx, "", 100); err != nil || !slices.Contains(list, work) {
+				t.Fatalf("there is %v, %v", list, err)
+			}
+			if changed || fork.State == session.ForkCopies && fork.After < at {
+				continue
+			}
+			changed = true // a turn ends, values change, and go by a revert that is settled, and swept
+			f.applied(o.batch(false, newIntent(session.MethodAppendText, "key", "part/open/1", "offset", 5, "text", "late"),
+				newIntent(session.MethodFinalize, "message", "open", "status", "completed"), newIntent(session.MethodPatch, "key", "doc/large", "patch", json.RawMessage(`{"b":"two"}`)),
+				putOp("doc/large", `1`), newIntent(session.MethodRemove, "key", "todo/1"), putOp("todo/2", `3`), putOp("todo/3", `3`), putOp("part/a/1", `{"text":"new"}`), putOp("session", `{"title":"U"}`),
+				newIntent(session.MethodRevert, "to", "message/b"), putOp("message/c", `{}`)))
+			f.applied(o.batch(false, putOp("message/b", `{"n":3}`)))
+			f.trim(o.session, keepNothing, 100)
+			for more := true; more; {
+				var err error
+				more, err = f.RemoveReverted(f.ctx, 100)
+				f.must("sweep", err)
+			}
+		}
+		if a := f.ask(sub); a.Err != nil || a.Outcomes[0].Status != ledger.Applied {
+			t.Fatalf("when it is copied it is answered %+v", a)
+		}
+		if got := f.contentOf(big.session); got != want {
+			t.Errorf("changed at %q, in pieces it is\n%s\nin one event\n%s", at, got, want)
+		}
+		if a := f.ask(sub); !a.Duplicate {
+			t.Errorf("once more it is answered %+v", a)
+		}
+		page := f.log(big.session)
+		if r := page.Row; r.Base != r.Cursor || r.Origin.Session != o.session || f.checkpoint(page) != r.Head || r.Forking != nil {
+			t.Errorf("its row is %+v", r)
+		}
+		bytes, err := f.Measure(f.ctx, big.session)
+		if f.must("measure", err); bytes+session.EventCost != page.Row.Bytes && bytes != page.Row.Bytes {
+			t.Errorf("it has %d bytes, its row says %d", bytes, page.Row.Bytes)
+		}
+		if r := f.log(o.session).Row; r.Copies != nil {
+			t.Errorf("the source's row has %+v", r.Copies)
+		}
+		p := big
+		p.with, p.space = nil, ""
+		f.applied(p.batch(false, putOp("message/last", `{}`), putOp("todo/1", `2`)))
+		f.trim(o.session, keepNothing, 100)
+		if list, err := f.Forks(f.ctx, "", 100); err != nil || slices.Contains(list, work) {
+			t.Errorf("there is %v, %v", list, err)
+		}
+	}
+}
+
+// testForksAtOnce: two servers copy the same forks, while a third changes the source.
+func testForksAtOnce(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := f.forkSource()
+	var puts []ledger.Intent
+	for i := range 60 {
+		puts = append(puts, putOp(fmt.Sprintf("row/%02d", i), `0`))
+	}
+	f.applied(o.batch(false, puts...))
+	want := f.contentOf(o.session)
+	var works []session.ForkWork
+	var subs []session.Submission
+	for range 3 {
+		p, sub := f.forkOf(o)
+		f.ask(sub)
+		works, subs = append(works, session.ForkWork{Session: p.session, Source: o.session}), append(subs, sub)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for more := true; more; {
+				more = false
+				for _, w := range works {
+					_, again, err := f.piece(w, 5)
+					if err != nil {
+						t.Errorf("a piece: %v", err)
+						return
+					}
+					more = more || again
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 60 {
+			f.applied(o.batch(false, putOp(fmt.Sprintf("row/%02d", (i*37)%60), `1`)))
+		}
+	})
+	wg.Wait()
+	for i, sub := range subs {
+		for more := true; more; { // a server may have seen none, as the other had it
+			var err error
+			_, more, err = f.piece(works[i], 5)
+			f.must("a piece", err)
+		}
+		if a := f.ask(sub); a.Err != nil || a.Outcomes[0].Status != ledger.Applied {
+			t.Fatalf("it is answered %+v", a)
+		}
+		if got := f.contentOf(works[i].Session); got != want {
+			t.Errorf("fork %d is\n%s\nnot\n%s", i, got, want)
+		}
+	}
+}
+
+// testForksEnd: what ends a fork that is being copied, and leaves nothing of it.
+func testForksEnd(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	for name, c := range map[string]struct {
+		end  func(o *author, via string)
+		code fault.Code
+		gone bool // what was copied is gone at once
+	}{
+		"a purge": {func(o *author, _ string) {
+			f.applied(o.batch(false, newIntent(session.MethodPurge, "key", "doc/large")))
+		}, fault.CursorExpired, false},
+		"a delete": {func(o *author, _ string) { f.applied(o.batch(false, newIntent(session.MethodDelete))) }, fault.SessionDeleted, true},
+		"a revoke": {func(o *author, via string) { f.applied(o.batch(false, newIntent(session.MethodRevoke, "ref", via))) }, fault.Revoked, false},
+	} {
+		for _, pieces := range []int{0, 3, 100} {
+			o := f.forkSource()
+			via := clientRef(o.session)
+			f.applied(o.batch(false, newIntent(session.MethodShare, "ref", via, "hash", hashText(), "rights", []string{"read"})))
+			p, sub := f.forkOf(o)
+			sub.PassedRefs = []string{via}
+			sub.Batch.Ops[0] = newIntent(session.MethodFork, "source", o.session, "via", via, "ref", p.ref, "hash", hashText())
+			p.seq--
+			sub2 := p.batch(false, sub.Batch.Ops[0])
+			sub2.PassedRefs = []string{via}
+			f.ask(sub2)
+			work := session.ForkWork{Session: p.session, Source: o.session}
+			for range pieces {
+				if _, more, err := f.piece(work, 1); err != nil || !more {
+					f.must("a piece", err)
+					break
+				}
+			}
+			f.applied(o.batch(false, putOp("doc/large", `1`)))
+			c.end(o, via)
+			kept := f.load(&session.ReadSet{EntryMeta: map[string][]string{p.session: {"doc/large", "message/a"}}, BeforeMeta: map[string][]string{p.session: {"doc/large"}}})
+			if e := kept.Entries[p.session]; name == "a purge" && (e["doc/large"] != nil || kept.Before["doc/large"] != nil) || c.gone && len(e)+len(kept.Before) > 0 {
+				t.Errorf("%s after %d pieces leaves %+v, %+v", name, pieces, e, kept.Before)
+			}
+			answered := false
+			for i := range 200 {
+				_, more, err := f.piece(work, 1)
+				f.must("a piece", err)
+				if i == 0 || !more {
+					a := f.ask(sub2)
+					if a.Err != nil || a.Outcomes[0].Status == ledger.Applied || a.Outcomes[0].Reason != c.code {
+						t.Fatalf("%s after %d pieces: it is answered %+v", name, pieces, a)
+					}
+					answered = answered || a.Duplicate
+				}
+				if !more {
+					break
+				}
+			}
+			rows := f.load(&session.ReadSet{Page: &session.EntryPage{Session: p.session, Bytes: 1 << 20, Keys: 100}})
+			kept = f.load(&session.ReadSet{Page: &session.EntryPage{Session: p.session, Bytes: 1 << 20, Keys: 100, Before: true, Log: o.session}})
+			if len(rows.Page)+len(kept.Page) > 0 {
+				t.Errorf("%s after %d pieces: %d entries and %d others are left", name, pieces, len(rows.Page), len(kept.Page))
+			}
+			if list, err := f.Forks(f.ctx, "", 100); err != nil || slices.Contains(list, work) {
+				t.Errorf("%s: there is %v, %v", name, list, err)
+			}
+		}
+	}
+}
