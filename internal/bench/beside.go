@@ -202,7 +202,8 @@ func (b *bench) besideWorks(ctx context.Context, rig *rig, w *writer) ([]besideW
 	first := "message/" + messageID(0)
 	revert := func() error { return one(func(batch *client.Batch) { batch.Revert(first) }) }
 	var ref capability.Ref
-	var opened []*client.Session
+	var opened, below []*client.Session
+	var parent *client.Session
 	return []besideWork{
 		{what: fmt.Sprintf("reverts of %d keys", b.opts.reverted), aim: besideAim, prepare: fill, run: func(ctx context.Context, begin func()) error {
 			begin()
@@ -241,7 +242,7 @@ func (b *bench) besideWorks(ctx context.Context, rig *rig, w *writer) ([]besideW
 		}},
 		{what: fmt.Sprintf("the revocation of a ref that opened %d sessions", b.opts.opened), within: revokeWithin, prepare: func(ctx context.Context) (err error) {
 			if opened == nil {
-				if opened, err = makeSessions(ctx, w.client, space, b.opts.opened); err != nil {
+				if opened, err = makeSessions(ctx, w.client, space, nil, b.opts.opened); err != nil {
 					return err
 				}
 			}
@@ -275,9 +276,35 @@ func (b *bench) besideWorks(ctx context.Context, rig *rig, w *writer) ([]besideW
 			}
 			return err
 		}},
+		{what: fmt.Sprintf("the revocation of a ref that reaches %d sessions below", b.opts.opened), within: revokeWithin, prepare: func(ctx context.Context) (err error) {
+			if below == nil {
+				of, err := makeSessions(ctx, w.client, space, nil, 1)
+				if err != nil {
+					return err
+				}
+				parent = of[0]
+				if below, err = makeSessions(ctx, w.client, space, parent, b.opts.opened); err != nil {
+					return err
+				}
+			}
+			batch := parent.Batch()
+			ref, _ = batch.Share(client.ShareOptions{Rights: capability.Read, Children: capability.Read})
+			t, err := batch.Commit(ctx)
+			if err == nil {
+				err = applied(ctx, t)
+			}
+			return err
+		}, run: func(ctx context.Context, begin func()) error {
+			begin()
+			cut, err := parent.Revoke(ctx, ref.ID)
+			if err == nil && cut.ChildCount != len(below) {
+				err = fmt.Errorf("%d sessions below have a cut, of %d", cut.ChildCount, len(below))
+			}
+			return err
+		}},
 		// Last, since the sessions of the works before are as old.
 		{what: fmt.Sprintf("the deletion of %d sessions by their age", b.opts.deleted), prepare: func(ctx context.Context) error {
-			_, err := makeSessions(ctx, w.client, space, b.opts.deleted)
+			_, err := makeSessions(ctx, w.client, space, nil, b.opts.deleted)
 			return errors.Join(err, sleep(ctx, oldAge+100*time.Millisecond))
 		}, run: func(ctx context.Context, begin func()) error {
 			begin()

@@ -71,7 +71,7 @@ func (b *bench) deleteRate(ctx context.Context, r *rig, name string, n, atOnce i
 	if err != nil {
 		return 0, err
 	}
-	sessions, err := makeSessions(ctx, c, space, n)
+	sessions, err := makeSessions(ctx, c, space, nil, n)
 	if err != nil {
 		return 0, err
 	}
@@ -121,10 +121,10 @@ func deleteOld(ctx context.Context, space *client.Space, n int) error {
 }
 
 // makeSessions makes n sessions of deleteEvents events.
-func makeSessions(ctx context.Context, c *client.Client, space *client.Space, n int) ([]*client.Session, error) {
+func makeSessions(ctx context.Context, c *client.Client, space *client.Space, parent *client.Session, n int) ([]*client.Session, error) {
 	sessions := make([]*client.Session, n)
 	err := inParallel(n, queueWriters, func(i int) error {
-		s, batch := space.Create(client.CreateOptions{})
+		s, batch := space.Create(client.CreateOptions{Parent: parent})
 		for k := range deleteEvents - 1 {
 			batch.Put(opKey(uint64(k)), json.RawMessage(opPayload(nil, uint64(k))))
 		}

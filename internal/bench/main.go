@@ -120,7 +120,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.IntVar(&o.deleted, "deleted", 5000, "sessions that are deleted")
 	f.IntVar(&o.deleting, "deleting", 256, "sessions that are deleted at once, in one of two lines")
 	f.IntVar(&o.reverted, "reverted", 10_000, "keys that are reverted while others append")
-	f.IntVar(&o.opened, "opened", 1000, "sessions that a ref has opened which is revoked while others append")
+	f.IntVar(&o.opened, "opened", 1000, "sessions that a ref has opened, and that one reaches, which is revoked while others append")
 	f.IntVar(&o.followed, "followed", 5000, "events that are followed")
 	f.IntVar(&o.keys, "keys", 1_000_000, "own keys of the session that is compared with one of 1,000")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")

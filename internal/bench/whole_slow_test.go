@@ -30,7 +30,7 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `,
 				`\| `+test.db+` \| 1 \| \d+ \|\n`, `\| `+test.db+` \| 7 \| \d+ \|\n`, `\| `+test.db+` \| by age \| \d+ \|\n`,
 				`\| `+test.db+` \| reverts of 40 keys \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 1\.5 \| \d+\.\d+ \| – \|`, `\| `+test.db+` \| the removal of 40 keys of a settled revert \| .* \| 1\.5 \| `,
-				`\| `+test.db+` \| the deletion of 20 sessions by their age \| .* \| – \| \d+\.\d+ \| – \|`, `\| `+test.db+` \| the revocation of a ref that opened 6 sessions \| .* \| – \| \d+\.\d+ \| 1 \|`)
+				`\| `+test.db+` \| the deletion of 20 sessions by their age \| .* \| – \| \d+\.\d+ \| – \|`, `\| `+test.db+` \| the revocation of a ref that opened 6 sessions \| .* \| – \| \d+\.\d+ \| 1 \|`, `\| `+test.db+` \| the revocation of a ref that reaches 6 sessions below \| .* \| – \| \d+\.\d+ \| 1 \|`)
 			for _, work := range keysWorks() {
 				lines = append(lines, `\| `+test.db+` \| `+work.what+` \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| [13]`)
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
@@ -293,6 +294,54 @@ func TestNewOpsWaitForTheUpgrade(t *testing.T) {
 			t.Errorf("an older reader was shown %d events of which it knows one", len(shown))
 		}
 	}
+}
+
+// A ref that reaches children has no authority at a server of the older version that runs beside this one, neither in
+// its session nor below, whichever client asks; and it goes on at the others.
+func TestReachAtAnOlderServer(t *testing.T) {
+	old := os.Getenv("MOORING_OLD_BINARY")
+	if old == "" {
+		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
+	}
+	database := pgtest.URL(t)
+	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
+	servers[0].start("")
+	ref := makeSession(t, servers[0])
+	servers[1].start("")
+	h := newHome(t)
+	owner := "@" + writeRef(t, at(ref, servers, 1))
+	space := "@" + writeRef(t, at(servers[0].owner(), servers, 1))
+	h.do("admin", "upgrade", "finish", "--data", servers[1].data, "--database-url", database) // although the older one runs
+	var child, text string
+	eventually(t, "a child is made", func() bool {
+		s := h.try("", "session", "create", "--owner", space, "--parent", owner)
+		child = strings.TrimSpace(s.out)
+		return s.code == 0 && h.try("", "outbox", "drain").code == 0
+	})
+	text = strings.TrimSpace(h.do("share", owner, "--rights", "read,append", "--with-children", "--child-rights", "read,append"))
+	h.do("outbox", "drain")
+	shared, err := capability.ParseRef(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	atNew, atOld := "@"+writeRef(t, at(shared, servers, 1)), "@"+writeRef(t, at(shared, servers, 0))
+	line := `{"method":"put","key":"message/m","payload":{}}`
+	newHome(t).do("session", "show", atNew)
+	newHome(t).do("session", "show", atNew+"/"+child)
+	for _, binary := range []string{old, ""} {
+		guest := newHome(t)
+		guest.path = binary
+		guest.refused("", "missing_right", nil, "session", "show", atOld)
+		guest.refused("", "missing_right", nil, "session", "tail", atOld)
+		guest.refused(line, "missing_right", nil, "session", "append", atOld, "--wait")
+	}
+	log := splitLines(h.do("session", "tail", owner, "--json"))
+	for _, l := range log {
+		if strings.Contains(l, `"message/m"`) {
+			t.Errorf("it wrote at the older server: %s", l)
+		}
+	}
+	newHome(t).feed(line, "session", "append", atNew+"/"+child, "--wait")
 }
 
 // newOps appends ops on keys of own kinds, which the older version does not know.

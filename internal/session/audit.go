@@ -21,7 +21,7 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 		row.Op = a.op.OpID
 	}
 	a.v.audit = append(a.v.audit, row)
-	if a.sub.Manage || a.sub.Reach {
+	if a.sub.Manage {
 		a.v.audit = append(a.v.audit, inSpace(row))
 	}
 }

@@ -54,8 +54,7 @@ func OpenManaged(ctx context.Context, tx Tx, row *Row, g *capability.Grant, now 
 	return tx.Save(ctx, &Changes{Managed: []Managed{{g.ID, row.ID}}, Audit: []*capability.AuditRow{audit, inSpace(audit)}})
 }
 
-// inSpace returns the row of the space's audit for an act that a ref of the space has done in a session, and
-// likewise of the audit of the session above for one that a ref of that has done in a child.
+// inSpace returns the row of the space's audit for an act that a ref of the space has done in a session.
 func inSpace(row *capability.AuditRow) *capability.AuditRow {
 	as := *row
 	as.Target = capability.Target(row.Ref)

@@ -343,9 +343,72 @@ func TestTurnsUnderReach(t *testing.T) {
 	o.apply(op("bumpEpoch"))
 	fresh := o.share([]string{"read", "append"}, "children", []string{"append"})
 	mustEqual(t, "once they are dead", c.reach(fresh).code(more), fault.None)
-	for key, want := range map[string]fault.Code{"todo/1": 0} {
-		c.apply(put1(key))
-		mustEqual(t, "a claim", c.reach(fresh).code(op("claim", "key", key, "lease", 60000)), want)
+	c.apply(put1("todo/1"))
+	mustEqual(t, "a claim", c.reach(fresh).code(op("claim", "key", "todo/1", "lease", 60000)), fault.None)
+	o.apply(op("delete"))
+	c.apply(op("begin", "message", "last", "payload", raw(`{}`)))
+	_, turns := w.store.State(c.session)
+	for _, turn := range turns {
+		if turn.Orphan != (turn.Message != "last") {
+			t.Errorf("the turn of %s is left without a ref: %t", turn.Message, turn.Orphan)
+		}
+	}
+}
+
+// TestReachThatHasEnded: the end of a ref that reaches nothing any more is no cut, nor is that of one session's in
+// the children of another, nor in a child that is deleted in the same group.
+func TestReachThatHasEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o, p := w.create(), w.create()
+	o.space, p.space = "", ""
+	a, gone, b := o.bear(), o.bear(), p.bear()
+	all := []string{"read", "append"}
+	expiring := o.share(all, "children", all, "expires_in", 5)
+	o.share(all, "children", all, "expires_in", 5)
+	w.store.Now += 10
+	p.share(all, "children", all)
+	before := []uint64{w.store.Session(a.session).Cursor, w.store.Session(b.session).Cursor}
+	w.commit(p.batch(false, op("bumpEpoch")), o.batch(false, op("revoke", "ref", expiring)), o.batch(false, op("bumpEpoch")))
+	mustEqual(t, "of an expired one", w.store.Session(a.session).Cursor, before[0])
+	mustEqual(t, "of a living one", w.store.Session(b.session).Cursor, before[1]+1)
+
+	ref := o.share(all, "children", all)
+	answers, _ := w.commit(gone.batch(false, op("delete")), o.batch(false, op("revoke", "ref", ref)))
+	if got := string(answers[1].Outcomes[0].Result); !strings.Contains(got, `"children_count":1`) {
+		t.Errorf("with a deleted child: %s", got)
+	}
+}
+
+// TestReachDirect: calls without an outbox make and end refs that reach children as ops do, and the removal of an old
+// session ends them.
+func TestReachDirect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.space = ""
+	c := o.bear()
+	ref, _ := newRef(o.session)
+	direct := func(d *session.Direct) session.Submission {
+		return session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: d}
+	}
+	mint := &capability.MintRequest{ID: ref, Hash: [32]byte{1}, Rights: capability.Read, Children: capability.Read}
+	answers, published := w.commit(direct(&session.Direct{Share: mint}), direct(&session.Direct{Ref: ref}))
+	if answers[0].Err != nil || answers[1].Err != nil || answers[1].ChildrenCount != 1 || answers[1].Children[0] != (session.ChildCut{Session: c.session, Cut: c.last().Cursor}) {
+		t.Errorf("%+v", answers)
+	}
+	mustEqual(t, "published", len(published.Sessions), 2)
+	mint.ID, _ = newRef(o.session)
+	answers, _ = w.commit(direct(&session.Direct{Share: mint}), direct(&session.Direct{Epoch: true}))
+	mustEqual(t, "of an epoch", answers[1].ChildrenCount, 1)
+	mint.ID, _ = newRef(o.session)
+	w.commit(direct(&session.Direct{Share: mint}))
+	at := c.last().Cursor
+	old := direct(&session.Direct{Older: &session.OlderRemoval{Method: session.MethodDelete, Before: 1 << 50}})
+	old.Ref, old.Manage = w.space, true
+	answers, _ = w.commit(old)
+	if answers[0].Err != nil || c.last().Cursor != at+1 || c.last().Key != "ref/"+o.session {
+		t.Errorf("%+v, and the child's last event is of %s", answers[0].Err, c.last().Key)
 	}
 }
 
@@ -372,4 +435,13 @@ func TestRevokeTreeReaches(t *testing.T) {
 	mustEqual(t, "the cut", c.last().Method, session.MethodRevoke)
 	mustEqual(t, "in the ref's row", w.store.Grant(ref).Cut, w.store.Session(o.session).Cursor)
 	mustEqual(t, "after", c.reach(ref).code(put1("message/a")), fault.Revoked)
+	late := o.share([]string{"read"}, "children", []string{"read"})
+	err = w.store.Update(context.Background(), func(tx session.Tx) error {
+		rows, err := tx.Load(context.Background(), &session.ReadSet{Lineages: []string{w.space}})
+		if err == nil { // as if it had been made after the first look at the tree
+			_, _, err = session.RevokeTree(context.Background(), tx, rows.Grants[w.space], late, map[string]uint64{o.session: 1}, "")
+		}
+		return err
+	})
+	mustEqual(t, "a child that is not locked", err, session.ErrMoreChildren)
 }
