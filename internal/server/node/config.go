@@ -45,8 +45,8 @@ type Config struct {
 	// streaming when this server starts.
 	SoleServer bool
 
-	// Transactions is the number of group commits that may run at once: 1 on a database
-	// with a single writer.
+	// Transactions is the number of group commits that may run at once, and of transactions that
+	// one call may run: 1 on a database with a single writer.
 	Transactions int
 	GroupOps     int // op intents in one transaction; a larger batch gets a transaction of its own
 	GroupBytes   int // argument bytes in one transaction; a larger batch gets a transaction of its own

@@ -108,7 +108,7 @@ func New(cfg Config) *Server {
 	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)
 	s.objects = objects.New(objects.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, Name: cfg.Name, History: s.historyID, Features: s.operator.Features, Audiences: cfg.Audiences,
 		Limits: cfg.Session.Limits, MessageBytes: cfg.RPC.MessageBytes, ReadOnlyStreams: cfg.ReadOnlyStreams, WindowBytes: cfg.WindowBytes,
-		MaxWindowBytes: cfg.MaxWindowBytes, Conn: connLimits(&cfg), ReadTimeout: cfg.ReadTimeout, CommitTimeout: cfg.CommitTimeout,
+		MaxWindowBytes: cfg.MaxWindowBytes, Conn: connLimits(&cfg), ReadTimeout: cfg.ReadTimeout, CommitTimeout: cfg.CommitTimeout, Transactions: cfg.Transactions,
 		Store: cfg.Store, Hub: s.hub, Snapshots: snapshots, Committer: s.committer, AuthThrottle: s.authThrottle, Audit: audit, Usage: usage,
 		Instruments: s.instruments, LimitHits: &s.limitHits})
 	return s

@@ -5,6 +5,7 @@ package objects
 
 import (
 	"context"
+	"sync"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -117,17 +118,28 @@ func (o *space) removeOld(ctx context.Context, q session.OlderQuery) (*Removed, 
 		return done, nil
 	}
 	before := q.After
-	for todo := page.Sessions; len(todo) > 0; {
+	for todo := page.Sessions; len(todo) > 0 && done.Stopped == nil; {
 		if ctx.Err() != nil {
 			done.stop(before, fault.Canceled.With("the call was given up"))
 			break
 		}
-		n := pieceOf(todo)
-		if refused := o.removePiece(todo[:n], &q.Remove, done); refused != nil {
-			done.stop(before, refused)
-			break
+		var pieces []*olderPiece
+		var removing sync.WaitGroup
+		for len(pieces) < o.service.cfg.Transactions && len(todo) > 0 {
+			n := pieceOf(todo)
+			p := &olderPiece{old: todo[:n]}
+			pieces, todo = append(pieces, p), todo[n:]
+			removing.Go(func() {
+				if crashed := admission.CatchPanic(o.conn.log, "remove sessions", func() { p.refused = o.removePiece(p.old, &q.Remove, &p.done) }); crashed != nil {
+					p.refused = crashed
+				}
+			})
 		}
-		before, todo = todo[n-1].ID, todo[n:]
+		removing.Wait()
+		for _, p := range pieces {
+			done.add(p, before)
+			before = p.old[len(p.old)-1].ID
+		}
 	}
 	if done.Done > 0 {
 		o.service.cfg.Usage.Add(o.conn.peer, 0, session.Use{Ref: grant.ID, Actor: grant.Actor, Method: q.Remove.Method, Count: done.Done})
@@ -137,6 +149,26 @@ func (o *space) removeOld(ctx context.Context, q session.OlderQuery) (*Removed, 
 
 // stop ends the page after a session.
 func (r *Removed) stop(after string, why *fault.Error) { r.Next, r.Stopped = after, why }
+
+// olderPiece is what one transaction, or one after the other, removes.
+type olderPiece struct {
+	old     []session.OldSession
+	done    Removed
+	refused *fault.Error
+}
+
+// add adds a piece, and stops after the session before it if it was refused. What pieces behind that one have removed counts;
+// what they have left is met again.
+func (r *Removed) add(p *olderPiece, before string) {
+	r.Done += p.done.Done
+	if r.Stopped == nil {
+		r.Unchanged += p.done.Unchanged
+		r.Sessions = append(r.Sessions, p.done.Sessions...)
+		if p.refused != nil {
+			r.stop(before, p.refused)
+		}
+	}
+}
 
 // pieceOf returns how many of the sessions share a transaction.
 func pieceOf(todo []session.OldSession) (n int) {

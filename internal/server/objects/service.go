@@ -42,6 +42,7 @@ type Config struct {
 
 	ReadTimeout   time.Duration // of one read
 	CommitTimeout time.Duration // of one transaction
+	Transactions  int           // at once, of one call
 
 	Store        Store
 	Hub          *fanout.Hub
