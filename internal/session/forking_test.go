@@ -24,12 +24,12 @@ func (o *writer) forkOf(via string, args ...any) (p *writer, x anOp) {
 }
 
 // begin sends a fork that is copied in pieces, and fixes what it is a copy of.
-func (p *writer) begin(x anOp) session.Submission {
-	p.w.Helper()
-	sub := p.batch(false, x)
-	p.w.ask(sub)
-	if p.w.store.Session(p.session).Forking == nil {
-		p.w.Fatalf("the fork has not begun")
+func (o *writer) begin(x anOp) session.Submission {
+	o.w.Helper()
+	sub := o.batch(false, x)
+	o.w.ask(sub)
+	if o.w.store.Session(o.session).Forking == nil {
+		o.w.Fatalf("the fork has not begun")
 	}
 	return sub
 }
