@@ -14,6 +14,8 @@ export class Follower {
 
   constructor() {
     this.#open();
+    if (document.readyState === "complete") this.#opened();
+    else addEventListener("load", () => this.#opened(), { once: true });
     addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.#button.addEventListener("click", () => this.toEnd());
     addEventListener("hashchange", () => this.goTo(document.querySelector(":target")));
@@ -64,6 +66,13 @@ export class Follower {
       else begun.abort();
     };
     step();
+  }
+
+  // A link that opens the page leads to its place. The browser has led there, and may have missed it, as what is above gets
+  // another height only then. Who has scrolled elsewhere meanwhile stays there.
+  #opened() {
+    const element = document.querySelector(":target");
+    if (element && Math.abs(element.getBoundingClientRect().top) < innerHeight) this.goTo(element);
   }
 
   // A page stays where it opens, and at its end if all of it is in view. What
