@@ -13,13 +13,16 @@ import (
 	"testing"
 )
 
-// largeSession is a session of about 42 MB.
-func (r *cliRig) largeSession() (id string) {
+// valueBytes are those of each message of a large session.
+const valueBytes = 700_000
+
+// largeSession is a session of so many messages, m00 and so on, put in another order.
+func (r *cliRig) largeSession(messages int) (id string) {
 	r.t.Helper()
 	id = strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))
 	var lines strings.Builder
-	for i := range 60 {
-		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%02d","payload":{"n":%d,"text":%q}}`+"\n", (i*7)%60, i, strings.Repeat(fmt.Sprint(i%10), 700_000))
+	for i := range messages {
+		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%02d","payload":{"n":%d,"text":%q}}`+"\n", (i*7)%messages, i, strings.Repeat(fmt.Sprint(i%10), valueBytes))
 	}
 	r.okIn(lines.String(), "session", "append", id, "-", "--wait")
 	return id
@@ -35,12 +38,16 @@ func (r *cliRig) messagesOf(id string) string {
 	return string(all["messages"])
 }
 
-// A session that is larger than one event may be is forked in pieces, by a server that is killed meanwhile and by the one
-// that comes after it; the fork goes on by itself as any session, and may be forked again.
+// A large session is forked in pieces, by a server that is killed meanwhile and by the one that comes after it; the fork goes
+// on by itself as any session, and may be forked again.
 func TestForkOfALargeSession(t *testing.T) {
 	t.Parallel()
+	forkLarge(t, 20) // of two pieces
+}
+
+func forkLarge(t *testing.T, messages int) {
 	r := newCLI(t, "")
-	id := r.largeSession()
+	id := r.largeSession(messages)
 	want := r.messagesOf(id)
 
 	// The server that begins it is killed as soon as something is copied.
@@ -82,13 +89,13 @@ func TestForkOfALargeSession(t *testing.T) {
 	if got := r.messagesOf(queued); got != want {
 		t.Errorf("the fork has %d bytes, its source had %d", len(got), len(want))
 	}
-	if out := r.ok("session", "show", queued); !strings.Contains(out, "forked from  "+id+" at cursor 61\n") {
+	if out := r.ok("session", "show", queued); !strings.Contains(out, fmt.Sprintf("forked from  %s at cursor %d\n", id, messages+1)) {
 		t.Errorf("show prints\n%s", out)
 	}
 	r.okIn(`{"method":"put","key":"message/last","payload":{}}`, "session", "append", queued, "-", "--wait")
-	again := strings.TrimSpace(r.ok("session", "fork", queued, "--at", "message/m50"))
+	again := strings.TrimSpace(r.ok("session", "fork", queued, "--at", fmt.Sprintf("message/m%02d", messages*5/6*7%messages)))
 	r.ok("outbox", "drain")
-	if got := r.messagesOf(again); !strings.HasPrefix(want, strings.TrimSuffix(got, "\n  ]")) || len(got) < 33<<20 {
+	if got := r.messagesOf(again); !strings.HasPrefix(want, strings.TrimSuffix(got, "\n  ]")) || len(got) < messages*5/6*valueBytes {
 		t.Errorf("the fork of the fork has %d bytes", len(got))
 	}
 	r.ok("session", "verify", queued)
