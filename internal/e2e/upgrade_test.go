@@ -97,16 +97,21 @@ func (w *writing) round(round int) {
 	}
 }
 
-func TestReplicasOfTwoVersions(t *testing.T) {
-	const rounds = 20
-	old := os.Getenv("MOORING_OLD_BINARY")
-	if old == "" {
+// oldAndNew are the older binary and a server of each version on one database, of which the older one runs and has made a session.
+func oldAndNew(t *testing.T) (old, database string, servers []*server, ref capability.Ref) {
+	t.Helper()
+	if old = os.Getenv("MOORING_OLD_BINARY"); old == "" {
 		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
 	}
-	database := pgtest.URL(t)
-	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
+	database = pgtest.URL(t)
+	servers = []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
 	servers[0].start("")
-	ref := makeSession(t, servers[0])
+	return old, database, servers, makeSession(t, servers[0])
+}
+
+func TestReplicasOfTwoVersions(t *testing.T) {
+	const rounds = 20
+	old, _, servers, ref := oldAndNew(t)
 	var writers []*writing
 	var tails []*process
 	for i, srv := range []string{"old", "new"} {
@@ -213,14 +218,7 @@ func TestReplicasOfTwoVersions(t *testing.T) {
 // version are shown nothing that they would misread.
 func TestNewOpsWaitForTheUpgrade(t *testing.T) {
 	const rounds, perRound = 5, 200 // of five ops each, for either writer
-	old := os.Getenv("MOORING_OLD_BINARY")
-	if old == "" {
-		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
-	}
-	database := pgtest.URL(t)
-	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
-	servers[0].start("")
-	ref := makeSession(t, servers[0])
+	old, database, servers, ref := oldAndNew(t)
 	servers[1].start("")
 
 	var writers []*writing
@@ -299,14 +297,7 @@ func TestNewOpsWaitForTheUpgrade(t *testing.T) {
 // A ref that reaches children has no authority at a server of the older version that runs beside this one, neither in
 // its session nor below, whichever client asks; and it goes on at the others.
 func TestReachAtAnOlderServer(t *testing.T) {
-	old := os.Getenv("MOORING_OLD_BINARY")
-	if old == "" {
-		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
-	}
-	database := pgtest.URL(t)
-	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
-	servers[0].start("")
-	ref := makeSession(t, servers[0])
+	old, database, servers, ref := oldAndNew(t)
 	servers[1].start("")
 	h := newHome(t)
 	owner := "@" + writeRef(t, at(ref, servers, 1))

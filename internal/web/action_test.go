@@ -40,7 +40,7 @@ func (r *rig) opened(t testing.TB, ref capability.Ref) (b *browser, at string) {
 	return b, at
 }
 
-// request is an action's body, of a new id.
+// action is an action's body, of a new id.
 func action(do string, members ...string) string {
 	body := map[string]string{"id": ulid.Make().String(), "do": do}
 	for i := 0; i < len(members); i += 2 {
@@ -63,7 +63,7 @@ func (b *browser) acts(at, body string, status int, headers ...string) (got done
 	return got
 }
 
-// refusal is what a ref is told that sends the op itself.
+// refusal is the error for a ref that sends the op itself.
 func (m *made) refusal(ref capability.Ref, ops ...ledger.Intent) *fault.Error {
 	m.r.t.Helper()
 	live, err := m.r.me().Restore(ref, "test")
@@ -108,6 +108,10 @@ func TestRevertOnAPage(t *testing.T) {
 		want := m.refusal(m.owner, op(session.MethodUnrevert))
 		if got := b.acts(at, action("unrevert"), http.StatusConflict); got.Message != want.Message || got.Code != want.Code.String() {
 			t.Errorf("refused with %+v, the op with %v", got, want)
+		}
+		other, _ := r.opened(t, m.owner) // with a token of its own: it is not answered with what the first page did
+		if got := other.acts(at, first, http.StatusOK); got == reverted {
+			t.Errorf("another page is answered %+v", got)
 		}
 	})
 }

@@ -60,9 +60,13 @@ func newWALTruncator(file string, most int64, each time.Duration) *walTruncator 
 	return e
 }
 
-// request records that the log has to be truncated.
+// request has truncateLoop truncate the log.
 func (e *walTruncator) request() {
 	e.pending.Store(true)
+	e.wakeLoop()
+}
+
+func (e *walTruncator) wakeLoop() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -87,13 +91,15 @@ func (b *backend) checkpointAfterCommit(c *conn, erases bool) {
 	if !erases && !long {
 		return
 	}
-	e.request()
-	if e.oversized {
-		return
+	e.pending.Store(true)
+	if !e.oversized {
+		b.truncateWAL(c)
+		// A read has let it grow. After that read, a single commit would checkpoint all of it.
+		e.oversized = long && e.pending.Load() && c.exec(context.Background(), "PRAGMA wal_autocheckpoint(0)") == nil
 	}
-	b.truncateWAL(c)
-	// A read has let it grow. After that read, a single commit would checkpoint all of it.
-	e.oversized = long && e.pending.Load() && c.exec(context.Background(), "PRAGMA wal_autocheckpoint(0)") == nil
+	if e.pending.Load() { // else another attempt would truncate what is empty, and commits wait for it
+		e.wakeLoop()
+	}
 }
 
 // truncateWAL truncates the log, unless a read prevents it, on the writing connection c, which the
