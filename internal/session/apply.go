@@ -129,7 +129,7 @@ func (a *applier) authorizeRef(m method, name string, other capability.Rights) *
 			return err
 		}
 	case a.sub.Reach:
-		if g, err = reaching(&a.s.row, a.v.rowOf(capability.Target(id)), g, a.sub.Outer, a.v.now); err != nil {
+		if g, err = reaching(a.s.row.ID, &a.s.row, a.v.rowOf(capability.Target(id)), g, a.sub.Outer, a.v.now); err != nil {
 			return err
 		}
 	case g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner):

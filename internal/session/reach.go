@@ -48,37 +48,39 @@ func OtherSessions(id string, refs []string) (others []string) {
 	return others
 }
 
-// reaching is capability.Reaching in a session, for the row of a ref of the session above, whose row is above.
-func reaching(row, above *Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
-	switch {
-	case g == nil || above == nil:
+// NoChild returns the refusal of a session that is not below another. It is the same whether there is such a
+// session or not.
+func NoChild() *fault.Error { return fault.NotFound.With("the session has no such child") }
+
+// reaching is capability.Reaching in session id, for the row of a ref of the session above, whose row is above.
+// row is nil if there is no such session. What is refused to a ref that reaches nothing, and to a dead one outside its
+// reach, does not depend on whether there is one.
+func reaching(id string, row, above *Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
+	if g == nil || above == nil {
 		return nil, capability.Check(nil, 0, now, 0, "")
-	case g.Target != above.ID || g.Children == 0:
-		_, err := capability.Reaching(g, narrow, above.Epoch, row.ID, now)
-		return nil, err
-	case row.Life == Absent || !row.Below(g.Target):
-		return nil, fault.NotFound.With("the session has no child %s", fault.Clip(row.ID))
 	}
-	acting, err := capability.Reaching(g, narrow, above.Epoch, row.ID, now)
+	acting, err := capability.Reaching(g, narrow, above.Epoch, id, now)
 	if err == nil && above.Life != Live {
 		acting.Epoch = 0
 		err = fault.SessionDeleted.With("the session of the ref was deleted, and with it the ref")
 	}
+	if acting != nil && (row == nil || row.Life == Absent || !row.Below(above.ID)) {
+		if acting = nil; err == nil {
+			err = NoChild()
+		}
+	}
 	return acting, err
 }
 
-// CheckReaching returns the grant under which a ref of a session acts in the access's session, which is below
+// CheckReaching returns the grant under which a ref of a session acts in the access's session, which is id and is below
 // it, and why it may not; the grant of a dead ref is returned too. narrow are the limits of the live capability
 // of the session above, nil if it has none.
-func CheckReaching(at *Access, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
-	if at.Row == nil {
-		return nil, fault.NotFound.With("the session has no such child")
-	}
+func CheckReaching(at *Access, id, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
 	above := at.Others[capability.Target(ref)]
-	if capability.Target(ref) == at.Row.ID {
+	if capability.Target(ref) == id {
 		above = at.Row // which is not below itself
 	}
-	return reaching(at.Row, above, at.Grants[ref], narrow, at.Now)
+	return reaching(id, at.Row, above, at.Grants[ref], narrow, at.Now)
 }
 
 // rowOf returns a session's row as this group has it: locked and maybe changed, or as it was read.
@@ -101,7 +103,7 @@ func (v *view) reachingLine(s *sessionView, above, id string) (line []*capabilit
 		if err != nil {
 			return nil, err
 		}
-		acting, _ := reaching(&s.row, v.rowOf(above), g, nil, v.now)
+		acting, _ := reaching(s.row.ID, &s.row, v.rowOf(above), g, nil, v.now)
 		if acting == nil {
 			break
 		}

@@ -184,3 +184,52 @@ func TestReach(t *testing.T) {
 		wantCode(t, "reading", err, fault.Revoked)
 	})
 }
+
+// TestReachTellsNothing: a session that is not reached is refused with the same words as one that is not there.
+func TestReachTellsNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		parent := r.create(p)
+		child, sibling := r.bear(p, parent), r.bear(p, parent)
+		stranger, gone, absent := r.create(p), r.create(p), r.unmade(p)
+		p.must(gone.stream, gone.batch(op("delete")))
+		ref := p.share(parent, "rights", []string{"read"}, "children", []string{"read"})
+		dead := p.share(parent, "rights", []string{"read"}, "children", []string{"read"})
+		holder := r.held(dead)
+		if _, err := r.held(parent.owner).Revoke(t.Context(), dead.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		less, err := r.held(ref).Attenuate(t.Context(), capability.MintRequest{Rights: capability.Read})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inChild, err := r.held(ref).OpenChild(t.Context(), child.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			live   *objects.Capability
+			want   fault.Code
+			hidden []string // beside the sessions elsewhere
+		}{
+			"reaching":          {r.held(ref), fault.NotFound, []string{parent.id}},
+			"in a child":        {inChild, fault.NotFound, []string{parent.id, sibling.id, child.id}},
+			"without reach":     {r.held(p.share(parent, "rights", []string{"read"})), fault.MissingRight, []string{parent.id, child.id}},
+			"the owner's":       {r.held(parent.owner), fault.MissingRight, []string{parent.id, child.id}},
+			"with less":         {less, fault.MissingRight, []string{parent.id, child.id}},
+			"revoked":           {holder, fault.Revoked, []string{parent.id}},
+			"the child's owner": {r.held(child.owner), fault.MissingRight, []string{parent.id, sibling.id}},
+		} {
+			_, want := c.live.OpenChild(t.Context(), absent.id)
+			wantCode(t, name, want, c.want)
+			for _, id := range append(c.hidden, stranger.id, gone.id) {
+				if _, err := c.live.OpenChild(t.Context(), id); err == nil || err.Error() != want.Error() {
+					t.Errorf("%s: %v; where nothing is: %v", name, err, want)
+				}
+			}
+		}
+	})
+}

@@ -83,6 +83,13 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 // of a dead ref too, and of a deleted session (SessionDeleted) unless the ref was removed with
 // the session.
 func (a *authority) Check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	var reached *capability.Grant
+	if a.reach { // before all else: who does not reach a session learns nothing of it
+		var refused *fault.Error
+		if reached, refused = session.CheckReaching(at, a.session, a.ref, a.outer); refused != nil {
+			return reached, refused
+		}
+	}
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s does not exist: its create op has not been applied", a.session)
 	}
@@ -98,16 +105,15 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 		return nil, fault.UnknownRef.With("session %s was made by another outbox: restore a ref to it", a.session)
 	}
 	grant := at.Grants[id]
-	if a.manage || a.reach {
-		check := session.CheckManaging
-		if a.reach {
-			check = session.CheckReaching
-		}
+	switch {
+	case a.reach:
+		grant = reached
+	case a.manage:
 		var refused *fault.Error
-		if grant, refused = check(at, a.ref, a.outer); refused != nil {
+		if grant, refused = session.CheckManaging(at, a.ref, a.outer); refused != nil {
 			return grant, refused
 		}
-	} else if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
+	case grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner):
 		grant = nil // of another session, or named by its creator and not its owner
 	}
 	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")

@@ -50,17 +50,15 @@ func (o *sess) openChild(ctx context.Context, id string) (*sess, *fault.Error) {
 	}
 	grant, refused := auth.Check(access, 0)
 	if grant != nil && !access.Row.Below(o.auth.session) { // below the ref's session, and not below the child that was opened by it
-		grant, refused = nil, errNoChild(id)
+		if grant = nil; refused == nil {
+			refused = session.NoChild()
+		}
 	}
 	if grant == nil {
 		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, nil, "open", refused)
 		return nil, refused
 	}
 	return newSess(o.service, o.conn, auth), nil
-}
-
-func errNoChild(id string) *fault.Error {
-	return fault.NotFound.With("the session has no child %s", fault.Clip(id))
 }
 
 // child returns the authority in a session below.
