@@ -13,14 +13,25 @@ export class Agent {
   session;
   /** A ref that reads it. */
   reader;
+  #space;
   #lengths = new Map();
 
   /** Makes a session on a server and waits until it is there. */
   static async start(t, server, { title = "An agent's session", external } = {}) {
     const client = await open({ home: await folder(t, "agent"), reconnect: { initial: 20, max: 200 }, outbox: { backoff: { initial: 20, max: 200 } } });
     t.after(() => client.close());
+    return Agent.#make(await client.space(await server.owner()), { title, external });
+  }
+
+  /** Makes a child of the session, started by the part with this key, and gives who writes it. */
+  bear({ title, part }) {
+    return Agent.#make(this.#space, { title, parent: this.session, part });
+  }
+
+  static async #make(space, { title, external, ...options }) {
     const a = new Agent();
-    const { session, batch } = (await client.space(await server.owner())).create({ external });
+    a.#space = space;
+    const { session, batch } = space.create({ external, ...options });
     a.session = session;
     batch.put("session", { id: external ?? session.id, title, time: { created: 1795000000000, updated: 1795000000000 } });
     a.reader = batch.share({ rights: ["read"], label: "page" }).ref;

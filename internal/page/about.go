@@ -17,11 +17,14 @@ type State struct {
 	Children   []*session.Listing // the sessions that were started by it
 	More       bool               // there are more children
 	Opens      string             // path below Base below which the children's pages are; "" if the ref opens none
+	Above      string             // path below Base of the page of the session that started it; "" if the ref opens none
+	Start      session.Parent     // with Above: what started it there
 }
 
 // about writes the state that is shown above the messages.
 func about(o *out, base string, s *State) {
 	o.lit(`<div id="about">`)
+	started(o, base, s)
 	compacted(o, &s.Compaction)
 	if len(s.Children) > 0 {
 		o.lit(`<details class="card" id="children"><summary><span class="name">Sessions started by this one</span><span class="count">`)
@@ -36,6 +39,22 @@ func about(o *out, base string, s *State) {
 		o.lit(`</ul></details>`)
 	}
 	o.lit(`</div>`)
+}
+
+// started writes the way back to what started a session.
+func started(o *out, base string, s *State) {
+	if s.Above == "" {
+		return
+	}
+	to := base + s.Above
+	if at := keyID(s.Start.Key); at != "" {
+		to += "#" + at
+	}
+	o.lit(`<p class="note" id="start">Started by <a`)
+	o.attr("href", to)
+	o.lit(`><code class="id">`)
+	o.text(s.Start.Session)
+	o.lit(`</code></a></p>`)
 }
 
 // child writes a session that was started by the page's.

@@ -70,8 +70,9 @@ func Start(w io.Writer, h Head) *Doc {
 		s.live = h.Base + h.Live
 	}
 	switch {
-	case strings.HasPrefix(h.Live, "/s/"):
-		d.closes = h.Base + h.Live[:strings.LastIndexByte(h.Live, '/')] + "/close"
+	case strings.HasPrefix(h.Live, "/s/"): // and one below it
+		ref, _, _ := strings.Cut(strings.TrimPrefix(h.Live, "/s/"), "/")
+		d.closes = h.Base + "/s/" + ref + "/close"
 	case strings.HasPrefix(h.Live, "/sessions/"):
 		d.closes = h.Base + "/sessions/close"
 	}

@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 var void = []string{"meta", "link", "br", "hr", "img", "input"}
 
 // own are the ids that are the page's.
-var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more", "about", "children", "compacted", "reverted", "tree-title", "audit-title"}
+var own = []string{"session", "title", "line", "state", "cursor", "totals", "log", "rest", "contents", "contents-title", "turns", "more-turns", "facts", "newer", "help", "help-title", "notice", "gate", "ref", "ended", "find", "find-title", "find-state", "found", "found-more", "about", "children", "compacted", "reverted", "tree-title", "audit-title", "start"}
 
 var (
 	hrefs  = regexp.MustCompile(`^(https?://[^/]|mailto:|#|/([^/]|$))`)

@@ -42,7 +42,7 @@ func (q *request) actsOn(sent *console.Request) (on *console.Page, err error) {
 	if on.On, err = q.resolve(c); err != nil {
 		return nil, err
 	}
-	if token := q.r.Header.Get(spaceTokenHeader); token != "" || q.session != "" && sent.Do == "fork" {
+	if token := q.r.Header.Get(spaceTokenHeader); token != "" || q.managed() && sent.Do == "fork" {
 		on.Space, err = q.spaceOf(c, token)
 	}
 	return on, err
@@ -51,7 +51,7 @@ func (q *request) actsOn(sent *console.Request) (on *console.Page, err error) {
 // spaceOf returns the space of a token, or of the page's own where the page is one of a space.
 func (q *request) spaceOf(c *objects.Caller, token string) (*objects.Capability, error) {
 	space := *q
-	if space.id = ""; q.session == "" {
+	if space.id = ""; !q.managed() {
 		space.token = token
 	}
 	return space.fromToken(c)
@@ -60,15 +60,26 @@ func (q *request) spaceOf(c *objects.Caller, token string) (*objects.Capability,
 // maxChildren bounds the children that a page lists.
 const maxChildren = 200
 
-// addChildren adds the sessions that were started by a page's session.
-func (q *request) addChildren(h *objects.Capability, to *page.State) error {
+// addKin adds the sessions that were started by a page's session, with links if the page's ref g opens them, and
+// the way back to the page of the one that started it.
+func (q *request) addKin(h *objects.Capability, desc *objects.Description, to *page.State) error {
 	children, err := h.Children(q.r.Context(), "", maxChildren)
 	if err != nil {
 		return err
 	}
 	to.Children, to.More = children.Sessions, children.Next != ""
-	if q.session != "" {
+	switch {
+	case q.managed():
 		to.Opens = "/sessions/"
+	case desc.Grant.Children != 0:
+		to.Opens = "/s/" + q.id + "/"
+	}
+	switch above := desc.Row.Parent.Session; {
+	case above == "" || q.session == "":
+	case above == capability.Target(q.id):
+		to.Above, to.Start = "/s/"+q.id, desc.Row.Parent
+	default:
+		to.Above, to.Start = to.Opens+above, desc.Row.Parent
 	}
 	return nil
 }
@@ -78,7 +89,7 @@ func (q *request) addChildren(h *objects.Capability, to *page.State) error {
 // the script looks for.
 func (q *request) allowed(h *objects.Capability, g *capability.Grant) []string {
 	may := []string{}
-	if q.session == "" || q.mayCreate() {
+	if q.session == "" || q.managed() && q.mayCreate() { // a fork names a ref of its source, which a page of one below has not
 		may = append(may, "fork")
 	}
 	if g.Rights.Has(capability.Revert) && g.ShowsAllKeys() && g.VisibleFrom <= 1 && g.WriteKeys == nil {

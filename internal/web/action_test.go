@@ -14,7 +14,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/node"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -305,17 +304,7 @@ func TestStateOnAPage(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.said()
 	m.write().do(op(session.MethodCompact, arg("upto", `"message/msg_2"`), arg("summary", `"message/msg_3"`)))
-	child := capability.SessionPrefix + ulid.Make().String()
-	owner := m.owner.New(child)
-	me := r.me()
-	parent, err := me.Restore(m.owner, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := me.Assume(r.owner.ID).Create(t.Context(), child, owner.ID, []*objects.Capability{parent}, arg("ref", quoted(owner.ID)), arg("hash", quoted(hashText(owner.Secret))),
-		arg("parent", quoted(m.id)), arg("via", quoted(m.owner.ID)), arg("part", `"part/msg_2/prt_1"`)); err != nil {
-		t.Fatal(err)
-	}
+	child := m.bear().id
 	b, at := r.opened(t, m.owner)
 	for _, want := range []string{`data-upto="msg_2"`, `href="#m-msg_3">its summary`, `data-child="` + child + `" data-part="part/msg_2/prt_1"`} {
 		if got := b.get(at).body; !strings.Contains(got, want) {

@@ -1,6 +1,6 @@
 // Package web serves HTML pages over HTTP: /share/ID (a public share), /s/REF (a session under a
-// ref), /sessions (the sessions a space's ref may list), /sessions/ID (one of them, by the right
-// manage) and the addresses below them. Package page renders the content, package console does what
+// ref), /s/REF/ID (one below it, by the ref's reach), /sessions (the sessions a space's ref may list),
+// /sessions/ID (one of them, by the right manage) and the addresses below them. Package page renders the content, package console does what
 // buttons ask for; package objects decides at every read and action whether it is allowed.
 //
 //	GET  …/          the page as of now (paint.go)
@@ -13,7 +13,7 @@
 //	GET  …/access    who has access (access.go)
 //	POST …/do        an action (action.go, package console)
 //
-// /s/REF, /sessions and /sessions/ID are the same empty pages for every visitor; requested again with a token
+// /s/REF, /s/REF/ID, /sessions and /sessions/ID are the same empty pages for every visitor; requested again with a token
 // they show the ref's content.
 //
 // Readers are untrusted: the time, size and number of pages in progress are bounded, response

@@ -45,7 +45,7 @@ func (q *request) paint() {
 	head := page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc),
 		State: page.State{Revert: desc.Row.RevertedTo(desc.Grant), Compaction: desc.Row.CompactedTo(desc.Grant)}}
 	if !q.isShare() {
-		if err := q.addChildren(h, &head.State); err != nil {
+		if err := q.addKin(h, desc, &head.State); err != nil {
 			q.refuse(err)
 			return
 		}

@@ -120,6 +120,11 @@ func (s *Site) newMux() *http.ServeMux {
 
 		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
 		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },
+
+		"/s/{id}/{session}":       func(q *request) { q.serveRead(q.serveSession) },
+		"/s/{id}/{session}/live":  func(q *request) { q.serveRead(q.serveLive) },
+		"/s/{id}/{session}/block": func(q *request) { q.serveRead(q.serveBlock) },
+		"/s/{id}/{session}/do":    func(q *request) { q.servePost(q.serveAction) },
 	} {
 		kind, _, _ := strings.Cut(pattern[1:], "/")
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.newRequest(w, r).serve(kind, serve) })
@@ -151,10 +156,10 @@ type request struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
-	path string // of the page, below base: /share/ID, /s/REF, /sessions or /sessions/ID
+	path string // of the page, below base: /share/ID, /s/REF, /s/REF/ID, /sessions or /sessions/ID
 	id   string // of the share or the ref; "" for /sessions and below
 
-	session string // of /sessions/ID
+	session string // of /sessions/ID, which is managed, and of /s/REF/ID, which is reached; else ""
 
 	resolve func(*objects.Caller) (*objects.Capability, error) // returns the session of a page
 
@@ -177,14 +182,22 @@ func (q *request) serve(kind string, serve func(*request)) {
 	switch q.resolve = q.fromToken; {
 	case kind == "share":
 		q.resolve = q.publicSession
-	case q.session != "":
+	case q.managed():
 		q.resolve = q.managedSession
-		fallthrough
-	default:
+	case q.reached():
+		q.resolve = q.reachedSession
+	}
+	if !q.isShare() {
 		q.clearOldCookies()
 	}
 	serve(q)
 }
+
+// managed reports whether the page is that of a space's session, by the right manage.
+func (q *request) managed() bool { return q.session != "" && q.id == "" }
+
+// reached reports whether the page is that of a session below the ref's own.
+func (q *request) reached() bool { return q.session != "" && q.id != "" }
 
 // isShare reports whether the page is a public share's.
 func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
@@ -193,7 +206,7 @@ func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
 // a token the page that asks for it.
 func (q *request) serveSession() {
 	switch {
-	case q.token == "" && q.session != "":
+	case q.token == "" && q.managed():
 		q.serveSignIn()
 	case q.token == "" && !q.isShare():
 		q.serveUnlock()
@@ -240,6 +253,15 @@ func (q *request) managedSession(c *objects.Caller) (*objects.Capability, error)
 		return nil, err
 	}
 	return space.Open(q.r.Context(), q.session)
+}
+
+// reachedSession returns a session below that of the page's ref, which reaches it.
+func (q *request) reachedSession(c *objects.Caller) (*objects.Capability, error) {
+	above, err := q.fromToken(c)
+	if err != nil {
+		return nil, err
+	}
+	return above.OpenChild(q.r.Context(), q.session)
 }
 
 // publicSession returns the session that a public share shows.

@@ -4,7 +4,7 @@
 import { isAnchor } from "./anchors.js";
 import { paint } from "./paint.js";
 import { reason } from "./reply.js";
-import { askTabs, browserId, drop, headers, keep, token } from "./token.js";
+import { askTabs, browserId, drop, headers, keep, ownPage, token } from "./token.js";
 
 // start is called once the content is there.
 export function gate(start) {
@@ -59,7 +59,8 @@ export function gate(start) {
       return failed(away, true);
     }
     if (reply.status === 401 && !asked) return fromTabs(token()); // it ended here; another tab may have opened it since
-    if ([401, 403, 404, 410].includes(reply.status)) drop();
+    // What is refused below the token's own page may be that alone: the token stays.
+    if (reply.status === 401 || (ownPage() && [403, 404, 410].includes(reply.status))) drop();
     failed(await reason(reply), reply.status === 429 || reply.status >= 500);
   }
 

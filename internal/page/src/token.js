@@ -12,6 +12,11 @@ export function page(path) {
   return /^(.*\/(?:sessions|s\/[^/]+))(?:\/.*)?$/.exec(path)?.[1] ?? path;
 }
 
+// Reports whether this is the page that its token is for, and not one below.
+export function ownPage() {
+  return page(location.pathname) === location.pathname;
+}
+
 export function token() {
   return stored(name) ?? inMemory;
 }
