@@ -56,13 +56,16 @@ func NoChild() *fault.Error { return fault.NotFound.With("the session has no suc
 // row is nil if there is no such session. What is refused to a ref that reaches nothing, and to a dead one outside its
 // reach, does not depend on whether there is one.
 func reaching(id string, row, above *Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
-	if g == nil || above == nil {
+	switch {
+	case g == nil && above != nil && above.Forgotten:
+		return nil, errAboveDeleted()
+	case g == nil || above == nil:
 		return nil, capability.Check(nil, 0, now, 0, "")
 	}
 	acting, err := capability.Reaching(g, narrow, above.Epoch, id, now)
 	if err == nil && above.Life != Live {
 		acting.Epoch = 0
-		err = fault.SessionDeleted.With("the session of the ref was deleted, and with it the ref")
+		err = errAboveDeleted()
 	}
 	if acting != nil && (row == nil || row.Life == Absent || !row.Below(above.ID)) {
 		if acting = nil; err == nil {
@@ -70,6 +73,10 @@ func reaching(id string, row, above *Row, g, narrow *capability.Grant, now int64
 		}
 	}
 	return acting, err
+}
+
+func errAboveDeleted() *fault.Error {
+	return fault.SessionDeleted.With("the session of the ref was deleted, and with it the ref")
 }
 
 // CheckReaching returns the grant under which a ref of a session acts in the access's session, which is id and is below

@@ -33,6 +33,7 @@ type tx struct {
 // priorRow has the columns of a session's loaded row that Save needs.
 type priorRow struct {
 	space, external string
+	above           string
 	revert          session.Revert
 	compaction      session.Compaction
 	left            *session.Left
@@ -41,7 +42,7 @@ type priorRow struct {
 }
 
 func priorOf(r *session.Row) priorRow {
-	return priorRow{space: r.Space, external: r.External, revert: r.Revert, compaction: r.Compaction, left: r.Left, forking: r.Forking, copies: r.Copies}
+	return priorRow{space: r.Space, external: r.External, above: r.Parent.Above, revert: r.Revert, compaction: r.Compaction, left: r.Left, forking: r.Forking, copies: r.Copies}
 }
 
 // Load implements session.Tx.

@@ -7,12 +7,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // The sizes of events v: in full, after a purge, and after trimming, when values stored only in
 // events are in the state.
 var (
+	payloadBytes = `CAST(sum(length(v.payload)) AS bigint)`
 	storedBytes  = fmt.Sprintf(`CAST(coalesce(sum(coalesce(length(v.payload), 0) + %d), 0) AS bigint)`, session.EventCost)
 	purgedBytes  = `CAST(sum(coalesce(length(v.payload), 0) - w.c) AS bigint)`
 	trimmedBytes = fmt.Sprintf(`CAST(coalesce(sum(CASE WHEN EXISTS (
@@ -22,9 +26,26 @@ var (
 
 const (
 	subtractBytes = `SET bytes = CASE WHEN bytes > f.n THEN bytes - f.n ELSE 0 END FROM`
-	eventGrant    = `grants.target = f.session AND grants.tail = substr(f.ref, length(f.session) + 2)`
 	cursorRange   = `v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}`
 )
+
+// eventGrant is the grant of the ref f.ref, under which events were written: one of their session, or of one above
+// it. fromAbove are the events of the latter.
+var (
+	targetLength = len(capability.SessionPrefix) + ulid.EncodedSize
+	eventGrant   = fmt.Sprintf(`grants.target = substr(f.ref, 1, %d) AND grants.tail = substr(f.ref, %d)`, targetLength, targetLength+2)
+	fromAbove    = fmt.Sprintf(`substr(v.ref, 1, %d) <> v.session`, targetLength)
+)
+
+// giveBack subtracts bytes from the counts of refs, in events that the text after SELECT and the sum names. The refs
+// may be of a session above, which is not locked: their rows are locked in their order, so that two transactions in
+// sessions below it do not wait for each other.
+func giveBack(columns, sum, events string) *Statement {
+	return statement(columns, `
+		WITH f AS (SELECT v.ref, `+sum+` AS n `+events+` GROUP BY v.ref),
+		held AS (SELECT grants.target, grants.tail, f.n FROM f CROSS JOIN grants WHERE `+eventGrant+` AND grants.bytes > 0 ORDER BY grants.target, grants.tail {lock})
+		UPDATE grants `+subtractBytes+` held AS f WHERE grants.target = f.target AND grants.tail = f.tail`)
+}
 
 var (
 	// releaseSessionBytes subtracts removed payloads from a session's sum, except the bytes that
@@ -35,11 +56,12 @@ var (
 			SELECT v.session, `+purgedBytes+` AS n FROM {w} CROSS JOIN events v
 			WHERE v.session = w.a AND v.cursor = w.b GROUP BY v.session) AS f
 		WHERE sessions.id = f.session`)
-	releaseGrantBytes = statement("tii", `
-		UPDATE grants `+subtractBytes+` (
-			SELECT v.session, v.ref, `+purgedBytes+` AS n FROM {w} CROSS JOIN events v
-			WHERE v.session = w.a AND v.cursor = w.b GROUP BY v.session, v.ref) AS f
-		WHERE `+eventGrant+` AND bytes > 0`)
+	releaseGrantBytes = giveBack("tii", purgedBytes, `FROM {w} CROSS JOIN events v WHERE v.session = w.a AND v.cursor = w.b`)
+	// releaseAbove subtracts all payloads of sessions that end, and forgetAbove a removed session's first {2} events,
+	// from the refs of sessions above.
+	releaseAbove = giveBack("t", payloadBytes, `FROM {w} CROSS JOIN events v WHERE v.session = w.a AND v.payload IS NOT NULL AND `+fromAbove)
+	forgetAbove  = giveBack("", storedBytes, `
+		FROM (SELECT x.session, x.ref, x.payload FROM events x WHERE x.session = {1} ORDER BY x.cursor LIMIT {2}) AS v WHERE `+fromAbove)
 
 	// trimSessions and trimGrants subtract the events after {2}, up to {3}, which are removed.
 	trimSessions = statement("", `
@@ -49,21 +71,20 @@ var (
 				WHERE e.session = {1} AND e.cursor > {2} AND e.cursor <= {3} AND e.payload IS NOT NULL) ELSE 0 END AS n
 			FROM events v WHERE `+cursorRange+`) AS f
 		WHERE sessions.id = {1}`)
-	trimGrants = statement("", `
-		UPDATE grants `+subtractBytes+` (
-			SELECT v.session, v.ref, `+storedBytes+` AS n FROM events v WHERE `+cursorRange+` GROUP BY v.session, v.ref) AS f
-		WHERE `+eventGrant+` AND bytes > 0`)
+	trimGrants = giveBack("", storedBytes, `FROM events v WHERE `+cursorRange)
 
 	measureLog   = statement("", `SELECT `+storedBytes+` FROM events v WHERE v.session = {1} AND v.cursor > {2}`)
 	measureState = statement("", `
 		SELECT CAST(coalesce(sum(length(e.payload)), 0) AS bigint) FROM entries e WHERE e.session = {1} AND e.cursor <= {2}`)
-	setMeasured   = statement("", `UPDATE sessions SET bytes = {2}, spared = {3} WHERE id = {1}`)
-	clearGrants   = statement("", `UPDATE grants SET bytes = 0 WHERE target = {1} AND bytes > 0`)
+	setMeasured = statement("", `UPDATE sessions SET bytes = {2}, spared = {3} WHERE id = {1}`)
+	// A ref that reaches other sessions is not measured: its count is of all of them, and exact, since no server that
+	// does not keep it has known such refs.
+	clearGrants   = statement("", `UPDATE grants SET bytes = 0 WHERE target = {1} AND bytes > 0 AND reach = 0`)
 	measureGrants = statement("", `
 		UPDATE grants SET bytes = f.n FROM (
-			SELECT v.session, v.ref, `+storedBytes+` AS n FROM events v WHERE v.session = {1} AND v.cursor > {2} GROUP BY v.session, v.ref) AS f
-		WHERE `+eventGrant+` AND owner = 0`)
-	exemptGrants = statement("", `UPDATE grants SET spared = bytes WHERE target = {1} AND bytes > 0`)
+			SELECT v.ref, `+storedBytes+` AS n FROM events v WHERE v.session = {1} AND v.cursor > {2} GROUP BY v.ref) AS f
+		WHERE `+eventGrant+` AND owner = 0 AND reach = 0`)
+	exemptGrants = statement("", `UPDATE grants SET spared = bytes WHERE target = {1} AND bytes > 0 AND reach = 0`)
 
 	listUnmeasured = statement("", `SELECT s.id FROM sessions s WHERE s.spared < 0 ORDER BY s.id LIMIT {1}`)
 )

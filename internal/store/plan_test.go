@@ -45,7 +45,7 @@ var statements = map[string]*Statement{
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeSpaceSubtree": revokeSpaceSubtree, "countTree": countTree, "readTree": readTree, "readLineageIDs": readLineageIDs, "readRoots": readRoots,
 	"lockDescendants": lockDescendants, "moveChildren": moveChildren, "revokeOne": revokeOne, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
-	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "releaseSessionBytes": releaseSessionBytes, "releaseGrantBytes": releaseGrantBytes,
+	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "releaseSessionBytes": releaseSessionBytes, "releaseGrantBytes": releaseGrantBytes, "releaseAbove": releaseAbove, "forgetAbove": forgetAbove,
 	"trimSessions": trimSessions, "trimGrants": trimGrants, "measureLog": measureLog, "measureState": measureState, "setMeasured": setMeasured,
 	"clearGrants": clearGrants, "measureGrants": measureGrants, "exemptGrants": exemptGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureAuditHeads": ensureAuditHeads, "lockAuditHeads": lockAuditHeads, "readAuditHead": readAuditHead, "saveAuditHeads": saveAuditHeads,

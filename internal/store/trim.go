@@ -182,6 +182,7 @@ func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most 
 			return nil
 		}
 		t.run.Queue(forget, nil, []any{id}, nil)
+		t.run.Queue(forgetAbove, nil, []any{id, int64(max(most, 1))}, nil)
 		removed := make([]int, len(forgotten))
 		for i, kind := range forgotten {
 			t.run.Queue(kind, nil, []any{id, int64(max(most, 1))}, func(Scanner) error {

@@ -7,6 +7,7 @@ package node
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -228,6 +229,47 @@ func TestReachTellsNothing(t *testing.T) {
 			for _, id := range append(c.hidden, stranger.id, gone.id) {
 				if _, err := c.live.OpenChild(t.Context(), id); err == nil || err.Error() != want.Error() {
 					t.Errorf("%s: %v; where nothing is: %v", name, err, want)
+				}
+			}
+		}
+	})
+}
+
+// TestReachOfWhatIsForgotten: a child that was removed, and one whose parent was, say so to who reached them.
+func TestReachOfWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		parent := r.create(p)
+		child, other := r.bear(p, parent), r.bear(p, parent)
+		above := r.held(p.share(parent, "rights", []string{"read"}, "children", []string{"read"}))
+		inChild, err := above.OpenChild(t.Context(), child.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inOther, err := above.OpenChild(t.Context(), other.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			gone *made
+			in   *objects.Capability
+			id   string
+		}{{child, inChild, child.id}, {parent, inOther, other.id}} {
+			p.must(step.gone.stream, step.gone.batch(op("delete")))
+			for _, state := range []string{"deleted", "forgotten"} {
+				_, err := step.in.Events(t.Context(), fanout.Position{}, nil, 10)
+				wantCode(t, state, err, fault.SessionDeleted)
+				if opened, err := above.OpenChild(t.Context(), step.id); err == nil {
+					_, err = opened.Events(t.Context(), fanout.Position{}, nil, 10)
+					wantCode(t, state+", opened again", err, fault.SessionDeleted)
+				} else {
+					wantCode(t, state+", opened again", err, fault.SessionDeleted)
+				}
+				if more, err := st.Forget(t.Context(), step.gone.id, -time.Hour, 100); more || err != nil {
+					t.Fatalf("forgetting: %v, %v", more, err)
 				}
 			}
 		}

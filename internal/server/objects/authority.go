@@ -83,6 +83,9 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 // of a dead ref too, and of a deleted session (SessionDeleted) unless the ref was removed with
 // the session.
 func (a *authority) Check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	if a.reach && at.Row != nil && at.Row.Forgotten { // what was above it is forgotten, too
+		return nil, fanout.SessionDeleted()
+	}
 	var reached *capability.Grant
 	if a.reach { // before all else: who does not reach a session learns nothing of it
 		var refused *fault.Error
@@ -93,7 +96,7 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s does not exist: its create op has not been applied", a.session)
 	}
-	if at.Row.Forgotten && (a.space != "" || a.manage || a.reach || at.Grants[a.ref] == nil) {
+	if at.Row.Forgotten && (a.space != "" || a.manage || at.Grants[a.ref] == nil) {
 		return nil, fanout.SessionDeleted()
 	}
 	stream := ""

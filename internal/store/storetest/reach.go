@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -266,4 +267,99 @@ func testReachRace(t *testing.T, fresh Fresh) {
 	if cuts < len(dead) {
 		t.Errorf("%d cuts by %d revokes", cuts, len(dead))
 	}
+}
+
+// testReachBytes: what a ref has written in the sessions below counts for it as what it has written in its own, and is
+// given back as exactly: when it is purged, by whomever, when the session is deleted, when the log is trimmed and when
+// the session is forgotten. Measuring one session forgets nothing of the others.
+func testReachBytes(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	a, b := f.born(f.top), f.born(f.top)
+	grand := f.born(a)
+	all := []*author{f.top, a, b, grand}
+	ref, other := f.share(), f.share()
+	writer := func(c *author, ref string) func(ops ...ledger.Intent) session.Submission {
+		w := f.open(&author{session: c.session, outbox: newAuthor(f.root.ID).outbox, ref: ref})
+		return func(ops ...ledger.Intent) session.Submission {
+			sub := w.batch(false, ops...)
+			sub.Space, sub.Reach, sub.PassedRefs = "", c != f.top, nil
+			return sub
+		}
+	}
+	value := func(key string, size int) ledger.Intent {
+		return newIntent(session.MethodPut, "key", key, "payload", map[string]string{"x": strings.Repeat("x", size)})
+	}
+	counted := func(what string) (total int64) {
+		t.Helper()
+		rows := f.load(&session.ReadSet{Grants: []string{ref, other}})
+		for _, id := range []string{ref, other} {
+			sum := int64(0)
+			for _, c := range all {
+				for _, e := range f.log(c.session).Events {
+					if e.Ref == id {
+						sum += int64(len(e.Payload)) + session.EventCost
+					}
+				}
+			}
+			total += sum
+			if got := rows.Grants[id].Bytes; got != sum {
+				t.Errorf("%s: %d bytes count for a ref, and %d are there", what, got, sum)
+			}
+		}
+		return total
+	}
+	for i, c := range all {
+		for j, id := range []string{ref, other} {
+			write := writer(c, id)
+			f.applied(write(value("message/m"+string(rune('1'+j)), 100+i), value("message/n", 1000*(j+1)), value("message/gone", 10)))
+			f.applied(write(newIntent(session.MethodRemove, "key", "message/gone")))
+		}
+	}
+	before := counted("written")
+	// Many at once: of both refs and in two sessions.
+	answers, _ := f.commit(a.batch(false, newIntent(session.MethodPurge, "key", "message/n")), grand.batch(false, newIntent(session.MethodPurge, "key", "message/n")),
+		writer(b, ref)(value("message/p", 1)))
+	for _, got := range answers {
+		if got.Err != nil || got.Outcomes[0].Status != ledger.Applied {
+			t.Fatalf("purge: %+v", got)
+		}
+	}
+	if after := counted("purged"); after > before-5000 {
+		t.Errorf("%d bytes after the purge of two sessions, %d before", after, before)
+	}
+	own := writer(a, ref)
+	f.applied(own(value("message/q", 500)))
+	rewrite := a.batch(false, newIntent(session.MethodPurge, "key", "message/q"))
+	f.commit(own(value("message/q", 700)), rewrite) // in the group that has written it
+	counted("written and purged at once")
+	manager := f.open(&author{session: b.session, outbox: newAuthor(f.root.ID).outbox, ref: f.root.ID})
+	managed := manager.batch(false, newIntent(session.MethodPurge, "key", "message/n"), value("message/mine", 300))
+	managed.Manage = true
+	f.applied(managed)
+	counted("purged by who manages the space")
+	f.applied(a.batch(false, newIntent(session.MethodRevert, "to", "message/m1")))
+	f.applied(own(value("message/z", 10))) // which settles it: what was hidden leaves the state, and not the log
+	counted("reverted")
+	for _, c := range all {
+		if _, err := f.Measure(f.ctx, c.session); err != nil {
+			t.Fatal(err)
+		}
+		counted("measured")
+	}
+	f.applied(b.batch(false, newIntent(session.MethodDelete)))
+	counted("deleted")
+	f.trim(a.session, keepNothing, 5)
+	counted("trimmed")
+	forget := func(c *author, most int) {
+		t.Helper()
+		for more := true; more; { // its events are gone from the log at once, and from the count as they are removed
+			var err error
+			more, err = f.Forget(f.ctx, c.session, keepNothing, most)
+			f.must("forget", err)
+		}
+		counted("forgotten")
+	}
+	forget(b, 3)
+	f.applied(grand.batch(false, newIntent(session.MethodDelete)))
+	forget(grand, 1000)
 }

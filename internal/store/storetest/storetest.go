@@ -131,6 +131,7 @@ var sharedTests = []test{
 	{"Reach", testReach},
 	{"ReachLocks", testReachLocks},
 	{"ReachRace", testReachRace},
+	{"ReachBytes", testReachBytes},
 	{"Older", testOlder},
 	{"OlderLocksSpace", testOlderLocksSpace},
 	{"SessionLists", testSessionLists},
