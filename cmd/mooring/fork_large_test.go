@@ -49,10 +49,39 @@ func forkLarge(t *testing.T, messages int) {
 	r := newCLI(t, "")
 	id := r.largeSession(messages)
 	want := r.messagesOf(id)
+	change := func() {
+		r.okIn(`{"method":"put","key":"message/m00","payload":{"later":true}}`, "session", "append", id, "-")
+	}
+	queued := r.forkKilled(change, id)
+	if got := r.messagesOf(queued); got != want {
+		t.Errorf("the fork has %d bytes, its source had %d", len(got), len(want))
+	}
+	if out := r.ok("session", "show", queued); !strings.Contains(out, fmt.Sprintf("forked from  %s at cursor %d\n", id, messages+1)) {
+		t.Errorf("show prints\n%s", out)
+	}
+	earlier := r.forkKilled(func() {}, id, "--at", fmt.Sprint(messages+1)) // of its log
+	if got := r.messagesOf(earlier); got != want {
+		t.Errorf("the fork of then has %d bytes, its source had %d", len(got), len(want))
+	}
+	r.okIn(`{"method":"put","key":"message/last","payload":{}}`, "session", "append", queued, "-", "--wait")
+	again := strings.TrimSpace(r.ok("session", "fork", queued, "--at", fmt.Sprintf("message/m%02d", messages*5/6*7%messages)))
+	r.ok("outbox", "drain")
+	if got := r.messagesOf(again); !strings.HasPrefix(want, strings.TrimSuffix(got, "\n  ]")) || len(got) < messages*5/6*valueBytes {
+		t.Errorf("the fork of the fork has %d bytes", len(got))
+	}
+	r.ok("session", "verify", queued)
+	r.ok("session", "verify", earlier)
+	if out := r.ok("session", "list"); strings.Count(out, "\n") != 5 {
+		t.Errorf("the sessions are\n%s", out)
+	}
+}
 
-	// The server that begins it is killed as soon as something is copied.
+// forkKilled forks a session. The server that begins it is killed as soon as the outbox says so, and then meanwhile is done.
+func (r *cliRig) forkKilled(meanwhile func(), args ...string) (id string) {
+	t := r.t
+	t.Helper()
 	r.stop()
-	queued := strings.TrimSpace(r.ok("session", "fork", id))
+	id = strings.TrimSpace(r.ok(append([]string{"session", "fork"}, args...)...))
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data())
 	cmd.Env = append(os.Environ(), asMooring+"=1")
 	out, err := cmd.StdoutPipe()
@@ -80,26 +109,11 @@ func forkLarge(t *testing.T, messages int) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	r.okIn(`{"method":"put","key":"message/m00","payload":{"later":true}}`, "session", "append", id, "-") // waits in the outbox
+	meanwhile() // waits in the outbox
 	r.start()
 	if got := <-sent; got.code != exitOK {
 		t.Errorf("drain: %+v", got)
 	}
 	r.ok("outbox", "drain")
-	if got := r.messagesOf(queued); got != want {
-		t.Errorf("the fork has %d bytes, its source had %d", len(got), len(want))
-	}
-	if out := r.ok("session", "show", queued); !strings.Contains(out, fmt.Sprintf("forked from  %s at cursor %d\n", id, messages+1)) {
-		t.Errorf("show prints\n%s", out)
-	}
-	r.okIn(`{"method":"put","key":"message/last","payload":{}}`, "session", "append", queued, "-", "--wait")
-	again := strings.TrimSpace(r.ok("session", "fork", queued, "--at", fmt.Sprintf("message/m%02d", messages*5/6*7%messages)))
-	r.ok("outbox", "drain")
-	if got := r.messagesOf(again); !strings.HasPrefix(want, strings.TrimSuffix(got, "\n  ]")) || len(got) < messages*5/6*valueBytes {
-		t.Errorf("the fork of the fork has %d bytes", len(got))
-	}
-	r.ok("session", "verify", queued)
-	if out := r.ok("session", "list"); strings.Count(out, "\n") != 4 {
-		t.Errorf("the sessions are\n%s", out)
-	}
+	return id
 }

@@ -32,9 +32,9 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 			"cursor, or CURSOR:HASH if the event there has that hash; --at message/ID leaves out the\n" +
 			"messages that come after that one in the session's order, with their parts, and copies all\n" +
 			"else as it is now. Refs, turns and claims are not copied. The fork is durable in the outbox,\n" +
-			"with or without a server. A large session is copied by the server in pieces, as it is when\n" +
-			"the fork arrives; stopped meanwhile (Ctrl-C), the server goes on, and mooring outbox drain\n" +
-			"waits for the rest.\n\n" + refHelp,
+			"with or without a server. A large session is copied by the server in pieces; if no\n" +
+			"cursor is given, as it is when the fork arrives. Stopped meanwhile (Ctrl-C), the server goes\n" +
+			"on, and mooring outbox drain waits for the rest.\n\n" + refHelp,
 		Example: "  mooring session fork ses_01J…\n  mooring session fork ses_01J… --at message/msg_01 --label \"another way\"\n  mooring session fork @reader.ref --at 120 --owner @data/owner.ref --to fork.ref",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

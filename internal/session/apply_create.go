@@ -130,13 +130,13 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	entries, head, compacted, err := o.sourceEntries(a, source, at)
 	if err != nil {
-		if err.Code == fault.TooLarge && at == source.row.Cursor && o.atHash == nil {
-			err = o.inPieces(a, source, via)
+		if err.Code == fault.TooLarge {
+			err = o.inPieces(a, source, via, at)
 		}
 		return nil, err
 	}
-	if o.atHash != nil && via.ShowsAllKeys() && !bytes.Equal(o.atHash, head[:]) {
-		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
+	if err := checkForkHash(via, at, o.atHash, head); err != nil {
+		return nil, err
 	}
 	if entries, err = o.part(source, via, at, entries); err != nil {
 		return nil, err
@@ -150,11 +150,8 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 	}
 	text := encode(p)
-	if at == source.row.Cursor && len(text) > a.cfg.forkBytes() {
-		return nil, o.inPieces(a, source, via)
-	}
-	if len(text) > a.cfg.Limits.EventBytes {
-		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
+	if len(text) > a.cfg.forkBytes() {
+		return nil, o.inPieces(a, source, via, at)
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
 	a.s.row.Origin = Origin{Session: o.source, Cursor: at, Message: o.message} // its row is journaled by createSession
@@ -172,6 +169,15 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, writeWhole)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
+}
+
+// checkForkHash refuses a fork as of another event than the one whose hash the op wants; head is that of the event at cursor
+// at.
+func checkForkHash(via *capability.Grant, at uint64, want []byte, head Hash) *fault.Error {
+	if want == nil || !via.ShowsAllKeys() || bytes.Equal(want, head[:]) {
+		return nil
+	}
+	return fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 }
 
 // part returns the entries of the source as of cursor at that the fork has, in their order. What is hidden now was not

@@ -45,6 +45,18 @@ type placedPart struct {
 	Ord ordNumbers `json:"ord"`
 }
 
+// places returns what the state has of the parts of a message that is purged, by key; nil if the event does not say.
+func (p *purgePayload) places(message string) map[string]Ord {
+	if p.Left == nil || p.Left.Hidden > 0 {
+		return nil
+	}
+	places := map[string]Ord{}
+	for _, part := range p.Left.Parts {
+		places[PartKey(message, part.ID)] = Ord{part.Ord[0], part.Ord[1]}
+	}
+	return places
+}
+
 // purgeResult is the result of purge.
 type purgeResult struct {
 	changeResult

@@ -414,9 +414,6 @@ func TestFork(t *testing.T) {
 		o.apply(op("revoke", "ref", reader))
 		p, x = fork(reader)
 		p.refuse(ledger.Denied, fault.Revoked, x)
-		w.cfg.Limits.EventBytes = 50
-		p, x = fork(o.ref, "at", 4)
-		p.refuse(ledger.Rejected, fault.TooLarge, x)
 	})
 }
 

@@ -252,15 +252,15 @@ func (f *Fold) purge(e *Event) error {
 		return nil
 	}
 	var p purgePayload
-	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Left == nil || p.Left.Hidden > 0 {
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return err
+	}
+	places := p.places(message)
+	if places == nil {
+		return nil
 	}
 	if !p.Left.Turn {
 		delete(f.turns, message)
-	}
-	places := map[string]Ord{}
-	for _, part := range p.Left.Parts {
-		places[PartKey(message, part.ID)] = Ord{part.Ord[0], part.Ord[1]}
 	}
 	maps.DeleteFunc(f.entries, func(key string, part *foldEntry) bool {
 		if !strings.HasPrefix(key, partPrefix(message)) {

@@ -9,6 +9,8 @@ package session
 // Its log begins where the source was, and with a checkpoint, as a trimmed one does: the fork's event, without its
 // payload, comes after the source's cursor, so the copied entries keep their places.
 //
+// What it was at an earlier cursor is folded from the source's log first (forkfold.go).
+//
 // The source goes on meanwhile. Before it changes an entry of then for the first time, the database keeps the old one
 // (Changes, Row.Copies), and that is copied in its place. A purge or delete of the source ends the fork, and takes
 // with it what of it was copied; if the ref that it is read through dies, it ends too, and leaves in pieces.
@@ -31,7 +33,8 @@ type Forking struct {
 	Space   string  `json:"space"` // the space's ref under which the session is made
 	Ref     string  `json:"ref"`   // of the session's owner
 	Stream  string  `json:"stream"`
-	At      uint64  `json:"at"` // of the source
+	At      uint64  `json:"at"`              // of the source
+	Named   uint64  `json:"named,omitempty"` // At, if the op names it
 	Order   Order   `json:"order,omitempty"`
 	Message string  `json:"message,omitempty"` // id of the last message to copy; "" for all
 	Place   Ord     `json:"place"`             // of that message
@@ -40,6 +43,8 @@ type Forking struct {
 	Compaction Compaction `json:"compaction"` // of the source
 	LeftOut    bool       `json:"left_out,omitempty"`
 	Summary    bool       `json:"summary,omitempty"` // copied: some of what that leaves out, and its summary
+
+	Fold *forkFold `json:"fold,omitempty"` // of one as of an earlier cursor
 
 	State ForkState `json:"state"`
 	After string    `json:"after,omitempty"` // the last key that was looked at in that state
@@ -58,7 +63,8 @@ type ForkState uint8
 
 // The stages, in order; any but the last may be followed by ForkFailed.
 const (
-	ForkCopies  ForkState = iota // entries that have not changed since then
+	ForkFolds   ForkState = iota // the source's log makes the entries of then
+	ForkCopies                   // entries that have not changed since then
 	ForkMends                    // the others, as they were then
 	ForkTidies                   // these are removed from where they were kept
 	ForkReady                    // the session can be made
@@ -89,6 +95,9 @@ const (
 // ForkRequest asks for a fork in pieces. Its op was answered NotYetKnown.
 type ForkRequest struct {
 	Session, Source, Via, Space, Ref, Stream, Message string
+
+	At     uint64 // 0: it names none
+	AtHash []byte // that the event there must have; nil: any
 }
 
 // ForkWork names a fork that is being copied.
@@ -96,7 +105,7 @@ type ForkWork struct{ Session, Source string }
 
 // by reports whether f is what r asks for.
 func (f *Forking) by(r *ForkRequest) bool {
-	return f.Source == r.Source && f.Via == r.Via && f.Ref == r.Ref && f.Stream == r.Stream && f.Message == r.Message
+	return f.Source == r.Source && f.Via == r.Via && f.Ref == r.Ref && f.Stream == r.Stream && f.Message == r.Message && f.Named == r.At
 }
 
 // ForkWaits begins the message of an answer NotYetKnown to a fork that is being copied.
@@ -180,14 +189,19 @@ func (c *Copies) whole(id string) *Copies {
 	return &Copies{list}
 }
 
-// inPieces answers a fork that is copied before its session is made. The caller sees to it that it is.
-func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant) *fault.Error {
+// inPieces answers a fork that is copied before its session is made. The caller sees to it that it is. What it was at an
+// earlier cursor is not known yet.
+func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant, at uint64) *fault.Error {
 	if a.cfg.Features != nil {
 		if err := CheckFeatures(FeatureLargeForks, a.cfg.Features()); err != nil {
 			return err
 		}
 	}
-	if o.message != "" {
+	present := at == source.row.Cursor
+	if err := checkForkHash(via, at, o.atHash, source.row.Head); present && err != nil {
+		return err
+	}
+	if o.message != "" && present {
 		head, err := a.v.entryMeta(source, MessageKey(o.message))
 		if err != nil {
 			return err
@@ -215,7 +229,7 @@ func (c *Config) forkBytes() int {
 }
 
 func (o *opFork) request(a *applier) *ForkRequest {
-	return &ForkRequest{Session: a.s.row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message}
+	return &ForkRequest{Session: a.s.row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message, At: o.at, AtHash: o.atHash}
 }
 
 func (c *Copies) list() []Copied {
@@ -267,6 +281,9 @@ func (o *opFork) copied(a *applier, f *Forking, owner *capability.Grant) (result
 
 // progress says how much is copied, for people.
 func (f *Forking) progress() string {
+	if f.State == ForkFolds {
+		return fmt.Sprintf("%d of %d events are read", f.Fold.Cursor, f.At)
+	}
 	return fmt.Sprintf("%d of at most %d MiB", f.Bytes>>20, max(f.Total>>20, 1))
 }
 
@@ -298,15 +315,20 @@ func BeginFork(ctx context.Context, tx Tx, r *ForkRequest) error {
 			next.Asked = v.now
 			v.changeRow(s).Forking = &next
 		}
-	case source.row.Life != Live || len(source.row.Copies.list()) >= MaxCopies || capability.Check(via, source.row.Epoch, v.now, capability.Read, "") != nil:
+	case source.row.Life != Live || len(source.row.Copies.list()) >= MaxCopies || r.At > source.row.Cursor || capability.Check(via, source.row.Epoch, v.now, capability.Read, "") != nil:
 		return nil
 	default:
-		f := &Forking{Source: r.Source, Via: r.Via, Space: r.Space, Ref: r.Ref, Stream: r.Stream, Message: r.Message, At: source.row.Cursor,
-			Order: source.row.Order, Reverts: source.row.Hiding(), Total: source.row.Bytes, Asked: v.now}
-		if showsAll(via) {
+		f := &Forking{Source: r.Source, Via: r.Via, Space: r.Space, Ref: r.Ref, Stream: r.Stream, Message: r.Message, At: source.row.Cursor, Named: r.At,
+			Order: source.row.Order, Total: source.row.Bytes, Asked: v.now, State: ForkCopies}
+		if r.At > 0 && r.At < f.At {
+			if source.row.Base > 0 { // it was trimmed just now
+				return nil
+			}
+			f.At, f.State, f.Fold = r.At, ForkFolds, &forkFold{Hash: r.AtHash}
+		} else if f.Reverts = source.row.Hiding(); showsAll(via) {
 			f.Compaction = source.row.Compacted()
 		}
-		if r.Message != "" {
+		if r.Message != "" && f.Fold == nil {
 			head := source.entries[MessageKey(r.Message)].entry
 			scope := f.scope(via)
 			if head == nil || !scope.shows(head, head) {
@@ -315,7 +337,7 @@ func BeginFork(ctx context.Context, tx Tx, r *ForkRequest) error {
 			f.Place = head.Ord
 		}
 		v.changeRow(s).Forking = f
-		v.changeRow(source).Copies = &Copies{append(slices.Clone(source.row.Copies.list()), Copied{Session: r.Session, At: f.At})}
+		v.changeRow(source).Copies = &Copies{append(slices.Clone(source.row.Copies.list()), Copied{Session: r.Session, At: f.At, Whole: f.Fold != nil})}
 	}
 	if c, _ := v.changes(); c != nil {
 		return tx.Save(ctx, c)
@@ -342,14 +364,11 @@ func CopyFork(ctx context.Context, tx Tx, work ForkWork, bytes, keys int) (f *Fo
 		return nil, false, err
 	}
 	if why := c.wrong(); why != nil && c.f.State < ForkFailed {
-		c.f.State, c.f.After, c.f.Code, c.f.Reason = ForkFailed, "", why.Code, why.Message
-		if c.source.row.Copies.Has(work.Session) {
-			c.v.changeRow(c.source).Copies = c.source.row.Copies.without(work.Session)
-		}
+		c.fail(why)
 	} else if err := c.piece(); err != nil {
 		return nil, false, err
 	}
-	if before := *c.s.row.Forking; before.State == c.f.State && before.After == c.f.After && c.changes.DropBefore == nil && c.changes.DropEntries == nil {
+	if before := *c.s.row.Forking; before.State == c.f.State && before.After == c.f.After && before.Fold == c.f.Fold && c.changes.DropBefore == nil && c.changes.DropEntries == nil {
 		return nil, false, nil
 	}
 	c.v.changeRow(c.s).Forking = &c.f
@@ -367,6 +386,14 @@ type forkCopier struct {
 	f           Forking // as it will be
 	bytes, keys int
 	changes     Changes
+}
+
+// fail ends the fork.
+func (c *forkCopier) fail(why *fault.Error) {
+	c.f.State, c.f.After, c.f.Code, c.f.Reason = ForkFailed, "", why.Code, why.Message
+	if id := c.s.row.ID; c.source.row.Copies.Has(id) {
+		c.v.changeRow(c.source).Copies = c.source.row.Copies.without(id)
+	}
 }
 
 // wrong returns the reason that the fork cannot be made any more.
@@ -391,6 +418,8 @@ func (c *forkCopier) piece() error {
 	id := c.s.row.ID
 	page := &EntryPage{Session: c.f.Source, After: c.f.After, Bytes: c.bytes, Keys: c.keys}
 	switch c.f.State {
+	case ForkFolds:
+		return c.fold()
 	case ForkMends, ForkTidies:
 		page.Session, page.Before, page.Log = id, true, c.f.Source
 	case ForkFailed:
@@ -515,7 +544,11 @@ func (c *forkCopier) heads(entries []*Entry) (map[string]*Entry, error) {
 	if keys = slices.Compact(keys); len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := c.tx.Load(c.ctx, &ReadSet{EntryMeta: map[string][]string{c.f.Source: keys}, BeforeMeta: map[string][]string{c.s.row.ID: keys}})
+	w := &ReadSet{Before: &BeforeSet{Session: c.s.row.ID, Keys: keys}}
+	if c.f.Fold == nil {
+		w.EntryMeta = map[string][]string{c.f.Source: keys}
+	}
+	rows, err := c.tx.Load(c.ctx, w)
 	if err != nil {
 		return nil, err
 	}

@@ -53,9 +53,14 @@ func (w *world) ask(sub session.Submission) *fault.Error {
 // piece copies a piece of at most a number of keys of every fork, and reports whether there are others.
 func (w *world) piece(keys int) (more bool) {
 	w.Helper()
+	return w.pieceOf(1<<20, keys)
+}
+
+func (w *world) pieceOf(bytes, keys int) (more bool) {
+	w.Helper()
 	for _, work := range w.store.Forks() {
 		err := w.store.Update(context.Background(), func(tx session.Tx) error {
-			_, m, err := session.CopyFork(context.Background(), tx, work, 1<<20, keys)
+			_, m, err := session.CopyFork(context.Background(), tx, work, bytes, keys)
 			more = more || m
 			return err
 		})
@@ -109,17 +114,44 @@ func TestForksInPieces(t *testing.T) {
 		}
 		o.try(op("put", "key", "message/m9", "payload", raw(`{}`))) // not all that is there is hidden
 		var args []any
+		begun := g.store.Session(o.session).Cursor
+		at, message := begun, "m9"
+		if rapid.Bool().Draw(t, "earlier") {
+			for range rapid.IntRange(0, 10).Draw(t, "since") {
+				change()
+			}
+			if begun = g.store.Session(o.session).Cursor; g.store.Session(o.session).Life != session.Live || revoked() {
+				return
+			}
+			at, message = uint64(rapid.IntRange(1, int(begun)).Draw(t, "at")), rapid.SampledFrom([]string{"m0", "m1", "m9"}).Draw(t, "message")
+			args = []any{"at", at}
+		}
 		if rapid.Bool().Draw(t, "up to a message") {
-			args = []any{"message", "m9"}
+			args = append(args, "message", message)
 		}
 		small, x := o.forkOf(o.ref, args...)
-		small.apply(x)
-		want, at := g.content(small.session), g.store.Session(o.session).Cursor
-		g.cfg.Limits.ForkBytes = 1
+		answers, _ := g.commit(small.batch(false, x))
+		there := answers[0].Outcomes[0]
+		if there.Status != ledger.Applied {
+			if there.Reason != fault.NotFound && there.Reason != fault.Reverted {
+				t.Fatalf("in one event it is answered %+v", there)
+			}
+			if at == begun { // it is not begun
+				return
+			}
+		}
+		var want string
+		if there.Status == ledger.Applied {
+			want = g.content(small.session)
+		}
+		limits := g.cfg.Limits
+		if g.cfg.Limits.ForkBytes = 1; at < begun {
+			g.cfg.Limits.EventBytes = 1 // too much to read
+		}
 		big, x := o.forkOf(o.ref, args...)
 		sub := big.begin(x)
-		g.cfg.Limits.ForkBytes = 0
-		keys := rapid.IntRange(1, 4).Draw(t, "keys in a piece")
+		g.cfg.Limits = limits
+		keys, size := rapid.IntRange(1, 40).Draw(t, "keys in a piece"), rapid.SampledFrom([]int{1, 50, 1 << 20}).Draw(t, "bytes in a piece")
 		for more := true; more; {
 			for range rapid.IntRange(0, 3).Draw(t, "meanwhile") {
 				change()
@@ -127,17 +159,17 @@ func TestForksInPieces(t *testing.T) {
 			if rapid.Bool().Draw(t, "swept") {
 				g.store.RemoveReverted(o.session)
 			}
-			if more = g.piece(keys); g.store.Session(big.session).Life != session.Absent {
+			if more = g.pieceOf(size, keys); g.store.Session(big.session).Life != session.Absent {
 				t.Fatalf("it is there already")
 			}
 		}
 		change()
 		var purged, deleted bool
-		for _, e := range g.store.Events(o.session)[at:] {
+		for _, e := range g.store.Events(o.session)[begun:] {
 			purged, deleted = purged || e.Method == session.MethodPurge, deleted || e.Method == session.MethodDelete
 		}
 		g.store.Now += 10
-		answers, _ := g.commit(sub)
+		answers, _ = g.commit(sub)
 		switch out := answers[0].Outcomes; {
 		case deleted || purged || revoked():
 			if len(out) != 1 || out[0].Status == ledger.Applied {
@@ -147,6 +179,9 @@ func TestForksInPieces(t *testing.T) {
 			}
 			if n := g.store.Rows(big.session); n > 0 {
 				t.Fatalf("%d rows are left", n)
+			}
+		case len(out) == 1 && out[0].Status == there.Status && out[0].Reason == there.Reason && there.Status != ledger.Applied:
+			for g.piece(100) {
 			}
 		case len(out) != 1 || out[0].Status != ledger.Applied:
 			t.Fatalf("it is answered %+v", answers[0])
@@ -173,6 +208,79 @@ func TestForksInPieces(t *testing.T) {
 			t.Fatalf("there is work: %v", list)
 		}
 	})
+}
+
+// As of each cursor of a session that has seen everything, a fork in pieces of one event, and of more, has what a fork in one event has.
+func TestForksInPiecesOfEarlier(t *testing.T) {
+	t.Parallel()
+	o := story(t)
+	w := o.w
+	puts := func(keys ...string) {
+		for _, key := range keys {
+			o.apply(op("put", "key", key, "payload", raw(`{}`)))
+		}
+	}
+	puts("message/r", "part/r/1", "part/r/2", "part/r/3", "message/s", "part/s/1", "part/s/2")
+	o.apply(op("revert", "to", "part/r/2"))
+	puts("message/t") // settles it
+	puts("message/u", "part/u/1", "part/u/2", "message/v", "part/v/1")
+	o.apply(op("revert", "to", "message/u"))
+	puts("message/w", "part/u/2", "message/u", "part/u/3") // a part that comes before its message
+	for _, key := range []string{"todo/a", "todo/b", "todo/c"} {
+		o.apply(op("put", "key", key, "payload", raw(`{"n":1,"x":%q}`, strings.Repeat("x", 100)))) // more than there is room for in a piece
+	}
+	o.apply(op("patch", "key", "todo/a", "patch", raw(`{"n":2}`)))
+	o.apply(op("add", "key", "todo/b", "member", "n", "by", 2))
+	o.apply(op("add", "key", "todo/c", "member", "n", "by", 3))
+	o.apply(op("purge", "key", "message/u"))
+	puts("message/x", "part/x/1", "part/u/1")
+	o.apply(op("compact", "upto", "message/w", "summary", "message/x"))
+	o.apply(op("revert", "to", "part/x/1"))
+	o.share(all)
+	cursor := w.store.Session(o.session).Cursor
+	limits := w.cfg.Limits
+	for at := uint64(1); at < cursor; at++ {
+		small, x := o.forkOf(o.ref, "at", at)
+		small.apply(x)
+		want := w.content(small.session)
+		for _, keys := range []int{1, 3, 1000} {
+			w.cfg.Limits.ForkBytes = 1
+			big, x := o.forkOf(o.ref, "at", at)
+			sub := big.begin(x)
+			w.cfg.Limits = limits
+			for more := true; more; {
+				more = w.pieceOf(50, keys)
+			}
+			answers, _ := w.commit(sub)
+			mustEqual(t, fmt.Sprintf("the answer as of %d", at), answers[0].Outcomes[0].Status, ledger.Applied)
+			if got := w.content(big.session); got != want {
+				t.Fatalf("as of %d, %d keys a piece, it is\n%s\nin one event\n%s", at, keys, got, want)
+			}
+		}
+	}
+
+	// The hash of the event there, a message that was not there, and a cursor that is given again.
+	hash := w.store.Events(o.session)[9].Hash
+	for _, c := range []struct {
+		hash string
+		code fault.Code
+		args []any
+	}{{hash.String(), 0, nil}, {session.SumOf(nil).String(), fault.BadArgument, nil}, {"", fault.NotFound, []any{"message", "x"}}} {
+		w.cfg.Limits.EventBytes, w.cfg.Limits.ForkBytes = 1, 1
+		args := append([]any{"at", 10}, c.args...)
+		if c.hash != "" {
+			args = append(args, "at_hash", c.hash)
+		}
+		big, x := o.forkOf(o.ref, args...)
+		sub := big.begin(x)
+		w.cfg.Limits = limits
+		for w.piece(100) {
+		}
+		answers, _ := w.commit(sub)
+		if out := answers[0].Outcomes; len(out) != 1 || out[0].Reason != c.code {
+			t.Errorf("with %v: %+v", c, answers[0])
+		}
+	}
 }
 
 // What is not begun, what waits, and what ends a fork besides its source.

@@ -203,7 +203,8 @@ type ReadSet struct {
 	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
 	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
 	Page            *EntryPage                   // entries with their values, into Rows.Page
-	BeforeMeta      map[string][]string          // a fork's session → keys: what was kept for it (Changes), without values, into Rows.Before
+	Before          *BeforeSet                   // of what was kept for a fork, into Rows.Before
+	LogRange        *LogRange                    // into Rows.LogRange
 	PayloadEvents   map[string]string            // session → key: the events that hold payloads of that key, or may (HoldsPayload)
 	External        []ExternalID                 // the living session with each
 
@@ -224,6 +225,25 @@ type EntryPage struct {
 	Bytes, Keys    int
 	Before         bool
 	Log            string
+}
+
+// BeforeSet selects entries of those that are kept for a fork (Changes).
+type BeforeSet struct {
+	Session string
+	Keys    []string // without their values
+	Values  []string // keys, with their values, until these have more than Bytes; of one there is its value
+	Parts   []string // messages: the first Limit parts of each after the key After, without values
+	After   string
+	From    KeyPosition // the first Limit messages from that place in the session's order on, without values; of a Key
+	Bytes   int
+	Limit   int
+}
+
+// LogRange selects the events of a session after a cursor: at most Events and, but for the first, about Bytes of them.
+type LogRange struct {
+	Session       string
+	After         uint64
+	Events, Bytes int
 }
 
 // ExternalID is an external id among the sessions created under one ref of the space. At most one
@@ -262,7 +282,8 @@ type Rows struct {
 	Trees         map[string]map[string]uint64 // ref id → session or space → living refs; 0 where a ref of the tree only manages the session, or reaches it
 	Page          []*Entry                     // with all their text
 	MorePage      bool                         // others follow
-	Before        map[string]*Entry            // key → entry, of BeforeMeta
+	LogRange      []*Event                     // in cursor order
+	Before        map[string]*Entry            // key → entry, of ReadSet.Before
 	FreeKeys      []*Entry                     // entries without payload, by key
 	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
@@ -293,6 +314,7 @@ type Changes struct {
 	Appended     []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
 	Edited       []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
 	DropBefore   map[string][]string // a fork's session → keys, sorted: of what was kept for it
+	Before       []*Entry            // by key: what is kept for a fork; where Payload is nil the stored one stays
 	DropEdits    map[string][]string // session → keys, sorted: their values are whole now, or gone
 	Claims       []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns        []*Turn             // by session and message

@@ -34,6 +34,24 @@ var (
 
 	readBeforeMeta = statement("tt", `SELECT `+beforeColumns+` FROM {w} CROSS JOIN entries_before e WHERE e.session = w.a AND e.key = w.b`)
 
+	// readBeforeValues reads them with their values.
+	readBeforeValues = boundedStatement("tt", beforeColumns+`, e.payload, e.edits`, `
+		SELECT `+beforeColumns+`, e.payload, e.edits FROM {w} CROSS JOIN entries_before e WHERE e.session = w.a AND e.key = w.b`)
+
+	// readBeforeRange reads {4} of the keys from {2} on and below {3}.
+	readBeforeRange = statement("", `SELECT `+beforeColumns+` FROM entries_before e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
+
+	// readBeforeMessages reads {5} messages from a place in the session's order on.
+	readBeforeMessages = statement("", `
+		SELECT `+beforeColumns+` FROM entries_before e {by entries_before_put} WHERE e.session = {1} AND substr(e.key, 1, 8) = 'message/'
+			AND (e.ord, e.ord_index, e.key) >= ({2}, {3}, {4}) ORDER BY e.ord, e.ord_index, e.key LIMIT {5}`)
+
+	// saveBefore inserts or replaces them, without a value all but that.
+	saveBefore = statement("ttiiiibiiibi", `
+		INSERT INTO entries_before (session, key, cursor, schema, text_len, grown, sum, since, ord, ord_index, payload, edited) {values} ON CONFLICT (session, key) DO UPDATE SET
+			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown, sum = excluded.sum, since = excluded.since,
+			ord = excluded.ord, ord_index = excluded.ord_index, payload = COALESCE(excluded.payload, entries_before.payload)`)
+
 	dropBefore    = statement("tt", `DELETE FROM entries_before WHERE (session, key) IN (SELECT a, b FROM {w})`)
 	dropAllBefore = statement("t", `DELETE FROM entries_before WHERE session IN (SELECT a FROM {w})`)
 
@@ -148,18 +166,27 @@ func (t *tx) keepBefore(c *session.Changes) {
 
 // readForks reads what only the copying of forks asks for.
 func (t *tx) readForks(ctx context.Context, w *session.ReadSet, out *session.Rows) (err error) {
-	if len(w.BeforeMeta) > 0 {
-		out.Before = map[string]*session.Entry{}
-		t.run.Queue(readBeforeMeta, pairRows(w.BeforeMeta), nil, func(row Scanner) error {
-			e, err := scanEntryMeta(row)
-			if err == nil {
-				out.Before[e.Key] = e
-			}
-			return err
-		})
-		err = t.run.Flush(ctx)
+	if err = t.readBefore(ctx, w.Before, out); err != nil {
+		return err
 	}
-	if p := w.Page; p != nil && err == nil {
+	if r := w.LogRange; r != nil {
+		size := 0
+		t.run.Queue(readEvents, nil, []any{r.Session, clamp(r.After), int64(max(r.Events, 1)) + 1, int64(max(r.Bytes, eventOverhead))}, func(row Scanner) error {
+			e, err := scanEvent(row)
+			if err != nil {
+				return err
+			}
+			if size += eventSize(e); len(out.LogRange) > 0 && (size > r.Bytes || len(out.LogRange) >= r.Events) {
+				return ErrStopRows
+			}
+			out.LogRange = append(out.LogRange, e)
+			return nil
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	if p := w.Page; p != nil {
 		read, deltas, log := readRange, readOpenDeltas, p.Session
 		if p.Before {
 			read, deltas, log = readBefore, readKeptDeltas, p.Log
@@ -167,6 +194,44 @@ func (t *tx) readForks(ctx context.Context, w *session.ReadSet, out *session.Row
 		out.Page, out.MorePage, err = pageOf(ctx, t.run, read, deltas, p.Session, log, keyAfter(p.After), session.PrefixEnd(""), p.Bytes, p.Keys)
 	}
 	return err
+}
+
+// readBefore reads of what is kept for a fork.
+func (t *tx) readBefore(ctx context.Context, w *session.BeforeSet, out *session.Rows) error {
+	if w == nil {
+		return nil
+	}
+	out.Before = map[string]*session.Entry{}
+	meta := func(row Scanner) error {
+		e, err := scanEntryMeta(row)
+		if err == nil {
+			out.Before[e.Key] = e
+		}
+		return err
+	}
+	t.queueList(readBeforeMeta, pairRows(map[string][]string{w.Session: w.Keys}), meta)
+	for _, message := range w.Parts {
+		from, below := partRange(message)
+		t.run.Queue(readBeforeRange, nil, []any{w.Session, max(from, keyAfter(w.After)), below, int64(w.Limit)}, meta)
+	}
+	if p := w.From; p.Key != "" {
+		t.run.Queue(readBeforeMessages, nil, []any{w.Session, int64(p.Ord.At), clamp(p.Ord.Index), p.Key, int64(w.Limit)}, meta)
+	}
+	if len(w.Values) > 0 {
+		size := 0
+		t.run.Queue(readBeforeValues, pairRows(map[string][]string{w.Session: w.Values}), []any{int64(w.Bytes)}, func(row Scanner) error {
+			e, err := scanEntry(row)
+			if err != nil {
+				return err
+			}
+			if out.Before[e.Key] = e; size > w.Bytes {
+				return ErrStopRows
+			}
+			size += rowSize(e.Payload)
+			return nil
+		})
+	}
+	return t.run.Flush(ctx)
 }
 
 // Forks returns the forks that are being copied, those with greater ids than after, at most limit.

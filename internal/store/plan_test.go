@@ -28,7 +28,7 @@ var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
 	"readSessions": readSessions, "saveSessions": saveSessions, "saveOrigins": saveOrigins, "saveParents": saveParents, "listChildren": listChildren, "listOlder": listOlder, "saveReverts": saveReverts, "findLeft": findLeft, "leftMessages": leftMessages, "dropLeft": dropLeft, "dropLeftParts": dropLeftParts, "dropLeftTurn": dropLeftTurn, "readLeftOut": readLeftOut, "findFilled": findFilled, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "readActivity": readActivity, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
-	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas, "readKeptDeltas": readKeptDeltas, "keepBefore": keepBefore, "keepRange": keepRange, "readBefore": readBefore, "readBeforeMeta": readBeforeMeta, "dropBefore": dropBefore, "dropAllBefore": dropAllBefore, "saveForks": saveForks, "findForks": findForks,
+	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas, "readKeptDeltas": readKeptDeltas, "keepBefore": keepBefore, "keepRange": keepRange, "readBefore": readBefore, "readBeforeMeta": readBeforeMeta, "readBeforeValues": readBeforeValues, "readBeforeRange": readBeforeRange, "readBeforeMessages": readBeforeMessages, "saveBefore": saveBefore, "dropBefore": dropBefore, "dropAllBefore": dropAllBefore, "saveForks": saveForks, "findForks": findForks,
 	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,
 	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "setOrds": setOrds, "readEntryMeta": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries, "lapsedClaims": lapsedClaims, "readLapsedClaims": readLapsedClaims, "countClaims": countClaims, "readFreeKeys": readFreeKeys, "nthKey": nthKey, "saveClaims": saveClaims,
@@ -66,12 +66,12 @@ var statements = map[string]*Statement{
 
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
-var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "findForks": "sessions_forking", "readUnordered": "entries_unordered",
+var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "findForks": "sessions_forking", "readBeforeMessages": "entries_before_put", "readUnordered": "entries_unordered",
 	"readReaching": "grants_reaching", "readBelow": "grants_reaching", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
-var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true, listAmong: true}
+var stopping = map[*Statement]bool{readBeforeValues: true, readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true, listAmong: true}
 
 // TestEveryStatementHasAPlan: what is made by one of this package's makers of statements is among those whose plans are looked
 // at.

@@ -40,6 +40,9 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.dropReverted(c.DropReverted)
 	t.queueList(dropEntries, pairRows(c.DropEntries), nil)
 	t.queueList(dropBefore, pairRows(c.DropBefore), nil)
+	t.queueList(saveBefore, mapRows(c.Before, func(e *session.Entry) []any {
+		return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Schema), int64(e.TextLen), int64(e.LastAppend), e.Sum[:], int64(e.Since), int64(e.Ord.At), int64(e.Ord.Index), nullable(e.Payload), int64(0)}
+	}), nil)
 	t.queueList(dropEdits, pairRows(c.DropEdits), nil)
 	t.queueList(insertEntries, bufferedRows(t, fresh, insertEntries, entryValues), nil)
 	t.queueList(saveEntries, bufferedRows(t, others, saveEntries, entryValues), nil)

@@ -72,7 +72,8 @@ ALTER TABLE sessions ADD COLUMN compacted text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN forks text COLLATE "C" NOT NULL DEFAULT '';
 CREATE INDEX sessions_forking ON sessions (id) WHERE substr(forks, 1, 3) = 'due';
 
--- Entries of the sources of such forks from before they changed, by the session that is being made.
+-- Entries of the sources of such forks from before they changed, or as they were at an earlier cursor, by the session
+-- that is being made.
 CREATE TABLE entries_before (
     session   text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
@@ -89,6 +90,7 @@ CREATE TABLE entries_before (
     edits     bytea,
     PRIMARY KEY (session, key)
 );
+CREATE INDEX entries_before_put ON entries_before (session, ord, ord_index, key) WHERE substr(key, 1, 8) = 'message/';
 
 -- The servers of the database: the features that each knows, and when it last said so.
 CREATE TABLE replicas (

@@ -234,13 +234,17 @@ func (s *Store) keepBefore(c *session.Changes) {
 
 // loadForks loads what only the copying of forks asks for.
 func (s *Store) loadForks(out *session.Rows, w *session.ReadSet) {
-	for id, keys := range w.BeforeMeta {
-		out.Before = map[string]*session.Entry{}
-		for _, key := range keys {
-			if e := clone(s.before[id][key]); e != nil {
-				e.Payload = nil
-				out.Before[key] = e
+	s.loadBefore(out, w.Before)
+	if r := w.LogRange; r != nil {
+		size := 0
+		for _, e := range s.events[r.Session] {
+			if e.Cursor <= r.After {
+				continue
 			}
+			if size += len(e.Payload); len(out.LogRange) > 0 && (size > r.Bytes || len(out.LogRange) >= r.Events) {
+				break
+			}
+			out.LogRange = append(out.LogRange, clone(e))
 		}
 	}
 	p := w.Page
@@ -274,6 +278,52 @@ func (s *Store) loadForks(out *session.Rows, w *session.ReadSet) {
 			return
 		}
 		out.Page = append(out.Page, e)
+	}
+}
+
+// loadBefore loads of what is kept for a fork.
+func (s *Store) loadBefore(out *session.Rows, w *session.BeforeSet) {
+	if w == nil {
+		return
+	}
+	out.Before = map[string]*session.Entry{}
+	kept := s.before[w.Session]
+	give := func(key string) {
+		if e := clone(kept[key]); e != nil {
+			e.Payload = nil
+			out.Before[key] = e
+		}
+	}
+	for _, key := range w.Keys {
+		give(key)
+	}
+	for _, message := range w.Parts {
+		n := 0
+		for _, key := range slices.Sorted(maps.Keys(kept)) {
+			if strings.HasPrefix(key, session.PartKey(message, "")) && key > w.After && n < w.Limit {
+				give(key)
+				n++
+			}
+		}
+	}
+	if w.From.Key != "" {
+		var heads []*session.Entry
+		for key, e := range kept {
+			if session.HeadOf(key) == key && session.PositionOf(e).Compare(session.ByPut, w.From) >= 0 {
+				heads = append(heads, e)
+			}
+		}
+		slices.SortFunc(heads, session.CompareEntries)
+		for _, e := range heads[:min(len(heads), w.Limit)] {
+			give(e.Key)
+		}
+	}
+	size := 0
+	for key := range maps.Keys(kept) { // in any order
+		if slices.Contains(w.Values, key) && size <= w.Bytes {
+			out.Before[key] = clone(kept[key])
+			size += len(out.Before[key].Payload)
+		}
 	}
 }
 
@@ -431,6 +481,16 @@ func (s *Store) save(c *session.Changes) error {
 		for _, key := range keys {
 			delete(s.before[id], key)
 		}
+	}
+	for _, e := range c.Before {
+		row := clone(e)
+		if old := s.before[e.Session][e.Key]; e.Payload == nil {
+			if old == nil {
+				return fmt.Errorf("memtx: what is kept of %s has no value", e.Key)
+			}
+			row.Payload = old.Payload
+		}
+		put(s.before, e.Session, e.Key, row)
 	}
 	for id, keys := range c.DropEdits {
 		for _, key := range keys {

@@ -120,6 +120,7 @@ var sharedTests = []test{
 	{"Compactions", testCompactions},
 	{"CompactedLife", testCompactedLife},
 	{"Forks", testForks},
+	{"ForksEarlier", testForksEarlier},
 	{"ForksAtOnce", testForksAtOnce},
 	{"ForksEnd", testForksEnd},
 	{"Search", testSearch},
