@@ -70,7 +70,8 @@ func TestListsReadBeginnings(t *testing.T) {
 		for name, c := range map[string]struct {
 			s    *Statement
 			args []any
-		}{"oldest": {listOldest, []any{"spc_A", "", 10}}, "newest": {listNewest, []any{"spc_A", "~", 10}}, "changed": {listChanged, []any{"spc_A", 0, 1, "~", 10}}, "titled": {listTitled, []any{"spc_A", "", "", 10}}, "shares": {listShares, []any{"", 10}}} {
+		}{"oldest": {listOldest, []any{"spc_A", "", 0, 10, 0, "", 10}}, "newest": {listNewest, []any{"spc_A", "~", 0, 10, 0, "", 10}},
+			"changed": {listChanged, []any{"spc_A", 0, 1, "~", 0, 10, 0, "", 10}}, "titled": {listTitled, []any{"spc_A", "", "", 0, 10, 0, "", 10}}, "shares": {listShares, []any{"", 10}}} {
 			rows, err := db.QueryContext(t.Context(), text(c.s), c.args...)
 			if err != nil {
 				t.Fatal(err)

@@ -338,7 +338,7 @@ func TestListPlans(t *testing.T) {
 			}
 		}
 	}
-	plan := strings.Join(sqlitePlan(t, sqliteDB(t), listTitled.SQLite.One, 4), "\n")
+	plan := strings.Join(sqlitePlan(t, sqliteDB(t), listTitled.SQLite.One, 8), "\n")
 	if !strings.Contains(plan, "sessions_titled (space=? AND (title,id)>(?,?))") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Error(plan)
 	}

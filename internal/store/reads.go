@@ -422,11 +422,12 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 	return rows, nil
 }
 
-// Bounds of a page of a search: the number of sessions it scans, and the number it reads at once
-// while most do not match.
+// A page that is not full ends when the database has examined maxListScan sessions, or the titles of maxCompared have been
+// read, so many at once.
 const (
-	maxListScan   = 2000
-	listScanBatch = 250
+	maxListScan = 5000
+	maxCompared = 2000
+	listBatch   = 250
 )
 
 // ListSessions returns a page of a space's sessions, with at most maxTitleBytes of each title. The
@@ -507,72 +508,97 @@ func (s *Store) ReadChildren(ctx context.Context, id, after string, limit int, r
 	return page, nil
 }
 
-// listPage fills a page, reading one batch of sessions at a time.
+// listPage fills a page.
 func listPage(ctx context.Context, run Runner, space string, q *session.ListQuery, page *session.ListPage) error {
 	limit := max(q.Limit, 1)
 	at, refused := q.Position()
 	if refused != nil {
 		return refused
 	}
-	for looked := 0; ; {
-		piece, left, full := limit-len(page.Sessions), false, false
-		if q.Search != "" || looked > 0 {
-			piece = max(piece, listScanBatch)
+	search := strings.ToLower(strings.TrimSpace(q.Search))
+	for examined, compared := 0, 0; ; {
+		from, seen, room, full, left := at, 0, limit-len(page.Sessions), false, false
+		if search != "" || compared > 0 {
+			room = max(room, listBatch)
 		}
-		n, read := listFrom(q.Order, space, at, int64(piece)+1)
-		if q.Parent != "" {
-			n, read = listChildren, []any{q.Parent, at.ID, int64(piece) + 1}
-		}
-		seen := 0
-		run.Queue(n, nil, read, func(row Scanner) error {
-			if seen == piece || full {
-				left = true
-				return nil
-			}
-			var title string
-			var info []byte
-			r, err := scanSession(row, &title, &info)
-			if err != nil {
-				return err
+		scan := listScan{bound: maxListScan, deleted: q.Deleted, search: search, limit: room + 1}
+		scan.queue(run, q, space, from, func(l *session.Listing, position session.ListPosition) {
+			if left = full || seen == room; left {
+				return
 			}
 			seen++
-			at = session.ListPosition{ID: r.ID, Updated: r.Updated, Title: title}
-			if l := (&session.Listing{Row: *r, Title: infoTitle(info)}); l.Space == space && q.Matches(l) {
+			if at = position; l.Space == space && q.Matches(l) {
 				page.Sessions = append(page.Sessions, l)
 				full = len(page.Sessions) == limit
 			}
-			return nil
 		})
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
-		looked += seen
-		switch {
-		case !left:
-			return nil
-		case full, looked >= maxListScan && (q.Search != "" || len(page.Sessions) > 0): // clients of earlier versions stop at an empty page
+		if !left { // the list may still go on behind the bound
+			more := false
+			scan = listScan{offset: maxListScan - 1, bound: 1, deleted: true, limit: 1}
+			scan.queue(run, q, space, from, func(_ *session.Listing, position session.ListPosition) { at, more = position, true })
+			if err := run.Flush(ctx); err != nil || !more {
+				return err
+			}
+			examined += maxListScan
+		}
+		compared += seen
+		enough := examined >= maxListScan || compared >= maxCompared
+		if full || enough && (q.Search != "" || len(page.Sessions) > 0) { // clients of earlier versions stop at an empty page
 			page.Next = at.Text(q.Order)
 			return nil
 		}
 	}
 }
 
-// listFrom returns the statement, with its values, that reads at most n sessions after a position.
-func listFrom(order session.ListOrder, space string, at session.ListPosition, n int64) (*Statement, []any) {
+// listScan is what is examined of a list, and what is selected of that (see listingSQL).
+type listScan struct {
+	offset, bound int
+	deleted       bool
+	search        string
+	limit         int
+}
+
+// queue reads what is selected after a position, each session with the position after it.
+func (c *listScan) queue(run Runner, q *session.ListQuery, space string, from session.ListPosition, each func(*session.Listing, session.ListPosition)) {
+	list, args := listFrom(q.Order, space, from)
+	if q.Parent != "" {
+		list, args = listChildren, []any{q.Parent, from.ID}
+	}
+	deleted := int64(0)
+	if c.deleted {
+		deleted = 1
+	}
+	args = append(args, int64(c.offset), int64(c.bound), deleted, c.search, int64(c.limit))
+	run.Queue(list, nil, args, func(row Scanner) error {
+		var title string
+		var info []byte
+		r, err := scanSession(row, &title, &info)
+		if err == nil {
+			each(&session.Listing{Row: *r, Title: infoTitle(info)}, session.ListPosition{ID: r.ID, Updated: r.Updated, Title: title})
+		}
+		return err
+	})
+}
+
+// listFrom returns the statement that reads a space's sessions after a position, with its first values.
+func listFrom(order session.ListOrder, space string, at session.ListPosition) (*Statement, []any) {
 	const behind = capability.SessionPrefix + "~" // above every id
 	switch {
 	case order == session.OldestFirst:
-		return listOldest, []any{space, at.ID, n}
+		return listOldest, []any{space, at.ID}
 	case order == session.NewestFirst && at.ID == "":
-		return listNewest, []any{space, behind, n}
+		return listNewest, []any{space, behind}
 	case order == session.NewestFirst:
-		return listNewest, []any{space, at.ID, n}
+		return listNewest, []any{space, at.ID}
 	case order == session.ByTitle:
-		return listTitled, []any{space, at.Title, at.ID, n}
+		return listTitled, []any{space, at.Title, at.ID}
 	case at.ID == "":
-		return listChanged, []any{space, int64(math.MaxInt64), int64(math.MaxInt64), behind, n}
+		return listChanged, []any{space, int64(math.MaxInt64), int64(math.MaxInt64), behind}
 	}
-	return listChanged, []any{space, at.Updated / 60_000, at.Updated, at.ID, n}
+	return listChanged, []any{space, at.Updated / 60_000, at.Updated, at.ID}
 }
 
 // maxTitleBytes is the maximum length of a title in a list: writers may store an info of any size.

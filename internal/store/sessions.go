@@ -21,16 +21,29 @@ var infoPrefix = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.s
 // maxInfoBytes is how many bytes of an info are read for a list.
 const maxInfoBytes = 64 << 10
 
-// sessionListSQL selects a space's sessions; end is the end of the inner select: its conditions,
-// order and limit.
-func sessionListSQL(end string) string {
-	return listingSQL(`s.space = {1} AND s.space <> '' AND ` + end)
+// sessionListSQL selects a space's sessions; part is the conditions and order of the list.
+func sessionListSQL(part string, args int) string {
+	return listingSQL(`s.space = {1} AND s.space <> '' AND `+part, args)
 }
 
-// listingSQL selects the sessions of a list; end is as in sessionListSQL.
-func listingSQL(end string) string {
-	return `SELECT ` + sessionColumns + `, s.title, ` + infoPrefix + ` FROM (
-			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE ` + end + `) AS s`
+// listingSQL selects the sessions of a list; part, with so many arguments, is its conditions and order. Five more are the same for
+// each (see listScan): of the list is skipped {offset}, and {bound} sessions are examined, of which at most {limit} are
+// selected, the deleted ones too if {deleted} is 1, that may have the {search} text.
+//
+// Those are more than have it: titles are not up to date in titles_due, and SQLite's lower is that of ASCII. The info that has
+// the title is read of the selected sessions only.
+func listingSQL(part string, args int) string {
+	names := []string{}
+	for i, name := range []string{"{offset}", "{bound}", "{deleted}", "{search}", "{limit}"} {
+		names = append(names, name, fmt.Sprintf("{%d}", args+1+i))
+	}
+	return strings.NewReplacer(names...).Replace(`SELECT ` + sessionColumns + `, s.title, ` + infoPrefix + ` FROM (
+			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE ` + part + ` LIMIT {bound} OFFSET {offset}) AS s
+		WHERE (s.life <> 2 OR CAST({deleted} AS BIGINT) = 1) AND ({search} = ''
+			OR {instr}(substr(s.title, 2), {search}) > 0 OR {instr}(lower(s.id), {search}) > 0 OR {instr}(lower(s.origin), {search}) > 0
+			OR {instr}(lower(s.external), {search}) > 0 OR octet_length(s.external) > length(s.external)
+			OR EXISTS (SELECT 1 FROM titles_due d WHERE d.session = s.id))
+		LIMIT {limit}`)
 }
 
 var (
@@ -66,19 +79,17 @@ var (
 	saveParents = statement("tttt", `
 		UPDATE sessions SET parent = w.b, parent_key = w.c, above = w.d FROM {w} WHERE sessions.id = w.a`)
 
-	// listOldest and the lists below also select the info that has the title. It is read outside
-	// the limited select, for the listed sessions only.
-	listOldest = statement("", sessionListSQL(`s.id > {2} ORDER BY s.id LIMIT {3}`))
-	listNewest = statement("", sessionListSQL(`s.id < {2} ORDER BY s.id DESC LIMIT {3}`))
+	listOldest = statement("", sessionListSQL(`s.id > {2} ORDER BY s.id`, 2))
+	listNewest = statement("", sessionListSQL(`s.id < {2} ORDER BY s.id DESC`, 2))
 
 	// listChanged uses the index by minute of change, and sorts within a minute.
 	listChanged = statement("", sessionListSQL(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
-			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
+			ORDER BY s.minute DESC, s.updated DESC, s.id DESC`, 4))
 
-	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
+	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id`, 3))
 
 	// listChildren lists the children of a session.
-	listChildren = statement("", listingSQL(`s.parent = {1} AND s.parent <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`))
+	listChildren = statement("", listingSQL(`s.parent = {1} AND s.parent <> '' AND s.id > {2} ORDER BY s.id`, 2))
 
 	// readActivity reads of sessions, each with its cursor, by whom the last event is, and whether a turn is being written
 	// at {1}.

@@ -11,6 +11,7 @@
 //	{1} {2}    single values
 //	{lock}     FOR UPDATE, where there are row locks
 //	{holds X Y} whether the bytes X contain the text Y
+//	{instr}    the function for the place of a text in another, 0 for none
 //	{kind}     the kind of the key of the entry e
 //	{by X}     makes SQLite use the index X, where it would scan a session's other rows
 
@@ -243,11 +244,11 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect has the expansions of the marks that are not lists.
-type dialect struct{ lock, contains, kind, indexedBy string }
+type dialect struct{ lock, contains, instr, kind, indexedBy string }
 
 var (
-	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0", kind: "split_part(e.key, '/', 1)"}
-	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", kind: "substr(e.key, 1, instr(e.key || '/', '/') - 1)", indexedBy: "INDEXED BY "}
+	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0", instr: "strpos", kind: "split_part(e.key, '/', 1)"}
+	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", instr: "instr", kind: "substr(e.key, 1, instr(e.key || '/', '/') - 1)", indexedBy: "INDEXED BY "}
 )
 
 // expander returns a function that expands marks; list expands the marks of the list, which takes
@@ -263,6 +264,8 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 		case "holds":
 			x, y, _ := strings.Cut(args, " ")
 			return fmt.Sprintf(d.contains, x, y)
+		case "instr":
+			return d.instr
 		case "kind":
 			return d.kind
 		case "by":
@@ -289,13 +292,13 @@ func postgresStatement(columns, text string) *Statement {
 	return s
 }
 
-// bareLimit is a LIMIT whose number is a parameter and nothing else.
-var bareLimit = regexp.MustCompile(`\bLIMIT (\{\d+\})`)
+// bareLimit is a LIMIT or OFFSET whose number is a parameter and nothing else.
+var bareLimit = regexp.MustCompile(`\b(LIMIT|OFFSET) (\{\d+\})`)
 
 // render replaces each {mark} by its expansion. A limit's parameter is cast, since SQLite compiles
 // a statement anew for each value of a bare one.
 func render(text string, mark func(string) string) string {
-	text = bareLimit.ReplaceAllString(text, "LIMIT CAST($1 AS BIGINT)")
+	text = bareLimit.ReplaceAllString(text, "$1 CAST($2 AS BIGINT)")
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{")

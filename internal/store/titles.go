@@ -17,13 +17,16 @@ var (
 	dropStaleTitles = statement("t", `DELETE FROM titles_due WHERE session IN (SELECT a FROM {w})`)
 )
 
-// titlesPerTx is how many titles are updated under one lock.
-const titlesPerTx = 100
+// titlesPerTx is how many titles are updated under one lock, titlesPerList how many before a list.
+const (
+	titlesPerTx   = 100
+	titlesPerList = 2000
+)
 
 // refreshTitles updates the titles that are due, a bounded number: after an upgrade all are. If it
 // fails, a list shows the earlier titles.
 func (s *Store) refreshTitles(ctx context.Context) {
-	for range maxListScan / titlesPerTx {
+	for range titlesPerList / titlesPerTx {
 		if more, err := s.RefreshTitles(ctx, titlesPerTx); err != nil || !more {
 			return
 		}

@@ -18,9 +18,8 @@ import (
 
 // Bounds of one page of the list.
 const (
-	rowsPerPage  = 50
-	maxTitle     = 300 // bytes of a title shown
-	maxListReads = 5   // database pages searched for one page
+	rowsPerPage = 50
+	maxTitle    = 300 // bytes of a title shown
 )
 
 // parseList parses the list's parameters. An unknown order is the last change.
@@ -91,7 +90,7 @@ func (q *request) readList(space *objects.Capability) (page.List, error) {
 		list.First = listLink(asked, "")
 	}
 	piece := asked
-	for looks := 0; looks < maxListReads; looks++ {
+	for range q.site.cfg.ListReads {
 		piece.Limit = rowsPerPage - len(list.Rows)
 		found, err := space.List(q.r.Context(), piece)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -162,7 +163,7 @@ func TestSessions(t *testing.T) {
 func TestManySessions(t *testing.T) {
 	t.Parallel()
 	st := teststore.SQLite(t)
-	r := start(t, st, nil)
+	r := start(t, st, func(_ *node.Config, c *Config) { c.ListReads = 2 })
 	const many = 12_000
 	now := time.Now().UnixMilli()
 	old := r.titled("title-001", time.Now().AddDate(-1, 0, 0))

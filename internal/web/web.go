@@ -44,6 +44,7 @@ type Config struct {
 	Paints        int           // paints in progress at once (256); beyond: 429
 	PaintsPerAddr int           // of those to one address, an IPv6 /64 (64); behind a proxy all readers share its address
 	Renders       int           // pieces read and rendered at once (8)
+	ListReads     int           // of 5,000 sessions each, that a search makes for one page (20); beyond: the page has a note
 	EventBytes    int           // rendered events cached for other followers (16 MiB)
 	Heartbeat     time.Duration // interval on a silent stream (15 s)
 	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
@@ -53,7 +54,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	defaults.Fill(&c, Config{Log: slog.New(slog.DiscardHandler), PageBytes: 256 << 10, PageBlocks: 1 << 18, Paints: 256, PaintsPerAddr: 64, Renders: 8,
+	defaults.Fill(&c, Config{Log: slog.New(slog.DiscardHandler), PageBytes: 256 << 10, PageBlocks: 1 << 18, Paints: 256, PaintsPerAddr: 64, Renders: 8, ListReads: 20,
 		EventBytes: 16 << 20, TokensPerRef: 1000, Lease: 30 * time.Second, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, TokenLife: 12 * time.Hour})
 	return c
 }

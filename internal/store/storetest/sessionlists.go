@@ -180,3 +180,96 @@ func testTitles(t *testing.T, fresh Fresh) {
 	}
 	check("with nothing due", b, c, a)
 }
+
+// testListSearch: what a search looks for is a part of the title, as it is now, or of an id, whatever its case.
+func testListSearch(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	space := newSpace()
+	source := newSession()
+	names := map[string]string{source: "source"}
+	add := func(name, title string, change func(*session.Row)) string {
+		row := liveRow(newSession(), space, 1)
+		if change != nil {
+			change(row)
+		}
+		c := &session.Changes{Sessions: []*session.Row{row}}
+		if title != "" {
+			info, err := json.Marshal(map[string]string{"title": title})
+			f.must("marshal", err)
+			e := event(row.ID, 1, "session", string(info))
+			c.Events, c.Entries = []*session.Event{e}, []*session.Entry{entryOf(e)}
+		}
+		f.save(c, row.ID)
+		names[row.ID] = name
+		return row.ID
+	}
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(source, space, 1)}}, source)
+	add("titled", "  The Quick brown Fox ", nil)
+	add("accented", "ÀÉÎ 100% 'quoted' _", nil)
+	add("untitled", "", nil)
+	add("deleted", "quick and gone", func(r *session.Row) { r.Life = session.Deleted })
+	add("external", "", func(r *session.Row) { r.External = "Issue-17/QUICK" })
+	add("accented external", "", func(r *session.Row) { r.External = "ÄPFEL" })
+	add("long", strings.Repeat("x", 250)+"quickest of all", nil)
+	fork := add("fork", "", func(r *session.Row) { r.Origin = session.Origin{Session: source, Cursor: 1} })
+	renamed := add("renamed", "old name", nil)
+	for more := true; more; {
+		var err error
+		more, err = f.RefreshTitles(f.ctx, 100)
+		f.must("extract the titles", err)
+	}
+	e := event(renamed, 2, "session", `{"title":"new NAME"}`)
+	f.save(&session.Changes{Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, renamed)
+	other := newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(other, newSpace(), 1)}}, other)
+
+	for _, c := range []struct {
+		search string
+		want   []string
+	}{
+		{"new name", []string{"renamed"}}, // before a list by title extracts it
+		{"old name", nil},
+		{"quick", []string{"titled", "external", "long"}},
+		{"QUICK BROWN", []string{"titled"}},
+		{"fox ", []string{"titled"}},
+		{" quick", []string{"titled"}},
+		{"tthe", nil}, // with the letter that is before a title as it is sorted
+		{"u", []string{"titled", "accented", "external", "long"}},
+		{"àéî", []string{"accented"}},
+		{"0% 'QUOTED' _", []string{"accented"}},
+		{"100_", nil},
+		{"%", []string{"accented"}},
+		{"äpfel", []string{"accented external"}},
+		{"issue-17", []string{"external"}},
+		{"xquick", []string{"long"}},
+		{"quickest", nil}, // behind what a list shows of a title
+		{strings.ToLower(source), []string{"source", "fork"}},
+		{fork[10:], []string{"fork"}},
+		{other, nil},
+	} {
+		for order := session.OldestFirst; order <= session.ByTitle; order++ {
+			for _, limit := range []int{1, 100} {
+				var got []string
+				for q := (session.ListQuery{Order: order, Search: c.search, Limit: limit}); ; {
+					page, err := f.ListSessions(f.ctx, space, q, nil)
+					f.must("search", err)
+					if len(page.Sessions) > limit {
+						t.Errorf("%d sessions on a page of %d", len(page.Sessions), limit)
+					}
+					for _, l := range page.Sessions {
+						got = append(got, names[l.ID])
+					}
+					if q.After = page.Next; q.After == "" {
+						break
+					}
+				}
+				slices.Sort(got)
+				slices.Sort(c.want)
+				same(f, fmt.Sprintf("%q, %s, %d at once", c.search, order, limit), got, c.want)
+			}
+		}
+	}
+	page, err := f.ListSessions(f.ctx, space, session.ListQuery{Search: "quick", Deleted: true, Limit: 100}, nil)
+	f.must("search the deleted too", err)
+	same(f, "with deleted ones", len(page.Sessions), 4)
+}

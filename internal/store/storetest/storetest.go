@@ -137,6 +137,7 @@ var sharedTests = []test{
 	{"OlderLocksSpace", testOlderLocksSpace},
 	{"SessionLists", testSessionLists},
 	{"Titles", testTitles},
+	{"ListSearch", testListSearch},
 	{"ListTitles", testListTitles},
 	{"Audit", testAudit},
 	{"AuditAtOnce", testAuditAtOnce},
