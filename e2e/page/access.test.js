@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import jsQR from "jsqr";
 import { desktop, launch, phone, Visit } from "../rig/browser.js";
 import { Commands, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
@@ -22,6 +23,17 @@ async function owned(t, options) {
   await agent.put({ "message/msg_1": { role: "user" }, "part/msg_1/prt_1": { type: "text", text: "The password is tr0ub4dor." }, "env/secrets": { token: "tr0ub4dor" } });
   const visit = await Visit.begin(t, browser, options);
   return { server, agent, visit, link: agent.link(server.origin, agent.session.ref) };
+}
+
+// scanned reads the QR code of a picture as large as it is shown.
+async function scanned(picture) {
+  const { pixels, side } = await picture.evaluate((img) => {
+    const side = img.clientWidth;
+    const canvas = new OffscreenCanvas(side, side).getContext("2d");
+    canvas.drawImage(img, 0, 0, side, side);
+    return { pixels: [...canvas.getImageData(0, 0, side, side).data], side };
+  });
+  return jsQR(Uint8ClampedArray.from(pixels), side, side)?.data;
 }
 
 const dialog = (page) => page.getByRole("dialog");
@@ -44,6 +56,7 @@ test("the owner shares, looks, and revokes; what ends is shown before; with the 
   const made = await page.getByLabel("The new link").inputValue();
   const secret = made.split("#")[1];
   await until("the QR code is a picture", async () => page.locator(".qr").evaluate((img) => img.naturalWidth > 0));
+  assert.equal(await scanned(page.locator(".qr")), made);
   assert.match(await page.getByLabel("The new ref").inputValue(), /^mooring:\/\/127\.0\.0\.1:\d+\/ses_/);
   await page.getByRole("button", { name: "Close" }).press("Enter");
   await until("it is in the tree", async () => (await names(page)).includes('<img src=x onerror="window.pwned=1">'));
