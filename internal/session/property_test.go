@@ -297,6 +297,9 @@ func (w *twins) judge(sub *session.Submission, a *session.Answer) {
 		if out.Status == ledger.Applied {
 			applied++
 		}
+		if sub.Manage && out.Status == ledger.Denied && out.Reason != fault.NotAnOwner {
+			w.Fatalf("%s under the space's own ref: %+v", b.Ops[i].Method, out)
+		}
 		if out.OpID != b.Ops[i].OpID {
 			w.Fatalf("outcome %d is of %s", i, out.OpID)
 		}
@@ -340,7 +343,7 @@ func (w *twins) compare() {
 		}
 		w.compared[o.session] = row.Cursor
 	}
-	for _, id := range w.refs {
+	for _, id := range append(w.refs[:len(w.refs):len(w.refs)], w.group.space) {
 		a, b := w.group.store.Grant(id), w.single.store.Grant(id)
 		if a != nil && b != nil && capability.IsSession(a.Target) && w.group.store.Session(a.Target).Life == session.Deleted {
 			// What a purge frees in the group of its session's delete is not subtracted: nobody can write under the ref.
@@ -396,6 +399,9 @@ func TestRandomGroups(t *testing.T) {
 				}
 				ref := rapid.SampledFrom(w.refs).Draw(t, "ref")
 				o := &writer{w: w.group, session: capability.Target(ref), outbox: fmt.Sprintf("obx_%d", len(w.writers)), ref: ref, inc: 1}
+				if rapid.IntRange(0, 3).Draw(t, "manage") == 0 {
+					o.ref, o.manage = w.group.space, true
+				}
 				w.group.store.OpenStream(o.session, o.outbox, 1)
 				w.open(o)
 			},

@@ -66,6 +66,7 @@ type writer struct {
 	outbox  string
 	ref     string
 	space   string // "" for an object that was restored
+	manage  bool   // ref is a space's, which has opened the session
 	with    []string
 	inc     uint64
 	seq     uint64 // last used
@@ -139,7 +140,7 @@ func (o *writer) batch(atomic bool, ops ...anOp) session.Submission {
 		b.Ops = append(b.Ops, ledger.Intent{OpID: ulid.Make().String(), BatchID: b.BatchID, Seq: o.seq, DependsOn: x.depends,
 			Expected: x.expect, Session: o.session, Method: x.method, Args: x.args, Atomic: atomic})
 	}
-	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, PassedRefs: o.with}
+	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, PassedRefs: o.with, Manage: o.manage}
 }
 
 // commit runs a group and checks all that must hold after it.
