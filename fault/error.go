@@ -13,7 +13,8 @@ import (
 // (Message). Neither ever carries a secret or a path on the server.
 // At is set where the code has a position:
 // Conflict (the session's cursor, or with expect the key's), Gap (the expected seq), WrongOffset (the
-// present length in bytes), CursorExpired (the first cursor still available).
+// present length in bytes), CursorExpired (the first cursor still available), NotYetKnown (of a fork that is being
+// copied: its source's cursor).
 // Batch is set by clients, and on no wire: the batch of a refused op, under
 // which the server's log and mooring outbox list have it.
 type Error struct {
@@ -73,6 +74,9 @@ func ContextError(why, err error) *Error {
 
 // Pos sets At and returns e.
 func (e *Error) Pos(at uint64) *Error { e.At = at; return e }
+
+// Copying reports whether a fork waits for what it is a copy of, and is made by the same request when that is copied.
+func (e *Error) Copying() bool { return e.Code == NotYetKnown && e.At > 0 }
 
 // Clip returns s as a message may echo it: valid UTF-8, and only its beginning.
 func Clip(s string) string {

@@ -453,7 +453,8 @@ func TestForkInPieces(t *testing.T) {
 		for i := range 20 {
 			r.put(m, i)
 		}
-		want := r.must(200, "GET", "/sessions/"+m.id+"/snapshot", m.owner.Text(), nil)["entries"].([]any)
+		source := r.must(200, "GET", "/sessions/"+m.id+"/snapshot", m.owner.Text(), nil)
+		want := source["entries"].([]any)
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner, b := r.owner.New(id), newBox()
 		var batch obj
@@ -470,6 +471,9 @@ func TestForkInPieces(t *testing.T) {
 			}
 			if waited++; got.status != 404 || got.code() != "not_yet_known" && got.code() != "unsupported" {
 				t.Fatalf("%d %s", got.status, got.text)
+			}
+			if at := got.json["error"].(obj)["at"]; got.code() == "not_yet_known" && at != source["cursor"] {
+				t.Fatalf("it is copied as of %v: %s", at, got.text)
 			}
 			if got := r.ask("GET", "/sessions/"+id, owner.Text(), nil); got.status != 404 || got.code() != "not_yet_known" {
 				t.Fatalf("meanwhile the session is %d %s", got.status, got.text)

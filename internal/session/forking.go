@@ -17,10 +17,8 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -108,14 +106,8 @@ func (f *Forking) by(r *ForkRequest) bool {
 	return f.Source == r.Source && f.Via == r.Via && f.Ref == r.Ref && f.Stream == r.Stream && f.Message == r.Message && f.Named == r.At
 }
 
-// ForkWaits begins the message of an answer NotYetKnown to a fork that is being copied.
+// ForkWaits begins the message of an answer to a fork that is being copied (fault.Error.Copying), as outboxes keep it.
 const ForkWaits = "the fork is "
-
-// IsForkWait reports whether an error is such an answer.
-func IsForkWait(err error) bool {
-	e, is := errors.AsType[*fault.Error](err)
-	return is && e.Code == fault.NotYetKnown && strings.HasPrefix(e.Message, ForkWaits)
-}
 
 // Due reports whether there is something to do for the fork, now or later.
 func (f *Forking) Due() bool { return f != nil && f.State != ForkDropped }
@@ -217,7 +209,7 @@ func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant
 		return fault.Overloaded.With("%d forks of %s are being made, the maximum: this one begins when one of them is there", n, source.row.ID)
 	}
 	a.fork = o.request(a)
-	return fault.NotYetKnown.With(ForkWaits + "large, and is copied in pieces")
+	return fault.NotYetKnown.With(ForkWaits + "large, and is copied in pieces").Pos(at)
 }
 
 // forkBytes is how much a fork's event may have.
@@ -258,7 +250,7 @@ func (o *opFork) copied(a *applier, f *Forking, owner *capability.Grant) (result
 		if a.v.now-f.Asked > forkAsked {
 			a.fork = r
 		}
-		return nil, fault.NotYetKnown.With(ForkWaits+"being copied: %s", f.progress())
+		return nil, fault.NotYetKnown.With(ForkWaits+"being copied: %s", f.progress()).Pos(f.At)
 	}
 	p := o.payload(owner)
 	p.Source, p.At, p.Message = o.source, f.At, o.message

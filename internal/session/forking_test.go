@@ -39,7 +39,7 @@ func (w *world) ask(sub session.Submission) *fault.Error {
 	w.Helper()
 	answers, _ := w.commit(sub)
 	err := answers[0].Err
-	if err == nil || err.Code != fault.NotYetKnown {
+	if err == nil || !err.Copying() {
 		w.Fatalf("it is answered %v, %+v", err, answers[0].Outcomes)
 	}
 	if r := answers[0].Fork; r != nil {

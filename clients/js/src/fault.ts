@@ -54,6 +54,11 @@ export class MooringError extends Error {
     this.batch = more.batch ?? "";
   }
 
+  /** Whether a fork waits for what it is a copy of, and is made by the same request when that is copied. */
+  get copying(): boolean {
+    return this.codeName === "not_yet_known" && this.at > 0;
+  }
+
   /** Whether the same request may succeed later without a change by anyone. */
   get transient(): boolean {
     return isTransient(this.codeName);

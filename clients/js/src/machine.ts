@@ -17,6 +17,7 @@ export const ackIdle = 1000; // acked_through is sent without a batch after this
 export const idleClose = 5 * 60_000; // an idle stream is closed after this time
 const fairTurn = 1000; // a busy stream gives up its slot after this time, if others wait for one
 const recheckAfter = 1000; // how often a batch that waits for another stream is rechecked anyway
+export const copyPoll = 2000; // a fork that the server is copying is asked for again after this time at most
 const initialCwnd = 16; // batches that a stream may have in flight at first
 
 /** How many windows of batches may have seqs. */

@@ -1,7 +1,7 @@
 // The machine's other half: opening streams, errors, and dropping ops that may have been sent.
 
 import { fault, isTransient, type MooringError } from "./fault.js";
-import type { Backoff, Entry, Machine, Stream } from "./machine.js";
+import { copyPoll, type Backoff, type Entry, type Machine, type Stream } from "./machine.js";
 import { isRefused } from "./machine_refused.js";
 import { travels } from "./rows.js";
 
@@ -238,7 +238,7 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
         s.acksAtCwnd = 0;
         s.sawOverload = true;
       }
-      retry = now + s.backoff.next();
+      retry = now + (err.copying ? Math.min(s.backoff.next(), copyPoll) : s.backoff.next());
       break;
   }
   if (what === "giveUp" && isRefused(s, err)) {

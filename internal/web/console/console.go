@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,7 +103,7 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	if err == nil {
 		err = apply(ctx, stream, r, nil, session.MethodFork, args, source)
 	}
-	for session.IsForkWait(err) && ctx.Err() == nil { // until it is copied, or the page goes
+	for copying(err) && ctx.Err() == nil { // until it is copied, or the page goes
 		select {
 		case <-ctx.Done():
 		case <-time.After(forkPause):
@@ -113,6 +114,12 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 		return nil, err
 	}
 	return on.minted(&Answer{Said: "The new session is " + id + ".", Session: id}, owner, true)
+}
+
+// copying reports whether a fork waits until it is copied.
+func copying(err error) bool {
+	f, is := errors.AsType[*fault.Error](err)
+	return is && f.Copying()
 }
 
 // reader returns the session under a ref of its own that only reads, for a moment: a fork's source is named by

@@ -19,6 +19,7 @@ const (
 	IdleAckDelay    = time.Second     // acked_through is sent without a batch after this long
 	IdleTimeout     = 5 * time.Minute // a stream with nothing to do is closed after this long
 	RecheckInterval = time.Second     // how often a batch that waits for another stream is loaded anyway
+	CopyPoll        = 2 * time.Second // a fork that the server is copying is asked for again after this long at most
 	fairnessQuantum = time.Second     // a stream that is never idle is closed after this long, if others wait for a slot
 )
 

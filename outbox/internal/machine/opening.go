@@ -347,7 +347,11 @@ func (m *Machine) fail(s *Stream, err error, now time.Time) {
 		if f.Code == fault.Overloaded && sending {
 			s.onOverload(len(tried))
 		}
-		retry = now.Add(s.backoff.NextBackOff())
+		wait := s.backoff.NextBackOff()
+		if f.Copying() {
+			wait = min(wait, CopyPoll)
+		}
+		retry = now.Add(wait)
 	}
 	if what == StopStream && s.isRefused(f) {
 		s.refusal, s.RetryAt = &Refusal{s.OpenRoute, f}, time.Time{}
