@@ -83,10 +83,10 @@ type Copied struct {
 // MaxCopies is how many forks of one session are copied at a time. Others wait.
 const MaxCopies = 8
 
-// forkPatience is how long a fork is kept that nobody asks for, in ms, and forkAsked how long it is not noted that
+// ForkPatience is how long a fork is kept that nobody asks for, in ms, and forkAsked how long it is not noted that
 // somebody did.
 const (
-	forkPatience = 7 * 24 * 3600 * 1000
+	ForkPatience = 7 * 24 * 3600 * 1000
 	forkAsked    = 60 * 1000
 )
 
@@ -396,8 +396,8 @@ func (c *forkCopier) wrong() *fault.Error {
 		return fault.SessionDeleted.With("the source was deleted while it was copied")
 	case !c.source.row.Copies.Has(c.s.row.ID):
 		return errForkPurged(&c.f)
-	case c.v.now-c.f.Asked > forkPatience:
-		return fault.Expired.With("nobody has asked for the fork for %d days", forkPatience/(24*3600*1000))
+	case c.v.now-c.f.Asked > ForkPatience:
+		return fault.Expired.With("nobody has asked for the fork for %d days", ForkPatience/(24*3600*1000))
 	}
 	if err := capability.Check(via.grant, c.source.row.Epoch, c.v.now, capability.Read, ""); err != nil {
 		return err

@@ -208,7 +208,7 @@ func TestForkOnAPage(t *testing.T) {
 func TestActionsUnderASpace(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, nil)
+		r := start(t, st, func(c *node.Config, _ *Config) { c.Session.Limits.ForkBytes = 1 }) // copied in pieces
 		m := r.said()
 		at := r.url("/sessions/" + m.id)
 		b := r.signedIn(t)
@@ -217,7 +217,27 @@ func TestActionsUnderASpace(t *testing.T) {
 			t.Fatalf("the page is %s", got)
 		}
 		b.acts(at, action("revert", "message", "msg_3"), http.StatusOK)
-		made := b.acts(at, action("fork", "secret", capability.NewSecret().RevealText()), http.StatusOK)
+		body := action("fork", "secret", capability.NewSecret().RevealText())
+		made := b.acts(at, body, http.StatusOK)
+		if again := b.acts(at, body, http.StatusOK); again != made {
+			t.Errorf("again: %+v, was %+v", again, made)
+		}
+		// The ref that it is copied through lives as long as that may take, and ends with it.
+		refs, err := r.me().Assume(r.owner.ID).Refs(t.Context(), session.TreeQuery{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers := 0
+		for _, row := range refs.Rows {
+			if g := row.Grant; strings.HasPrefix(g.Label, "fork ") {
+				if readers++; g.Expires-g.Created != session.ForkPatience || g.Revoked == 0 {
+					t.Errorf("the fork's reader is %+v", g)
+				}
+			}
+		}
+		if readers != 1 {
+			t.Errorf("the fork has %d readers", readers)
+		}
 		if got := b.get(r.url("/sessions/" + made.Session)).body; !strings.Contains(got, "said 2") || strings.Contains(got, "said 3") {
 			t.Errorf("the fork is %s", got)
 		}

@@ -70,9 +70,6 @@ func unrevert(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	return &Answer{Said: fmt.Sprintf("Shown again from cursor %d on.", got.Cursor)}, nil
 }
 
-// forkLife is how long the ref lives through which a session that is managed is copied.
-const forkLife = 10 * time.Minute
-
 // forkPause is between two questions whether a large fork is there.
 const forkPause = 200 * time.Millisecond
 
@@ -110,6 +107,11 @@ func fork(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 			err = apply(ctx, stream, r, nil, session.MethodFork, args, source)
 		}
 	}
+	if source != on.On && !copying(err) && ctx.Err() == nil { // it is decided
+		if _, failed := on.On.Revoke(ctx, source.Ref(), false); err == nil {
+			err = failed
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -122,15 +124,15 @@ func copying(err error) bool {
 	return is && f.Copying()
 }
 
-// reader returns the session under a ref of its own that only reads, for a moment: a fork's source is named by
-// a ref of the session, and a page of a space has one of the space.
+// reader returns the session under a ref of its own that only reads, as long as a fork may take: a fork's source is
+// named by a ref of the session, and a page of a space has one of the space.
 func (on *Page) reader(ctx context.Context, r *Request) (*objects.Capability, error) {
 	secret, err := capability.SecretFrom(on.derive("fork", r))
 	if err != nil {
 		return nil, err
 	}
 	m := capability.MintRequest{ID: capability.DeriveID(on.On.Target(), secret), Hash: secret.Hash(), Rights: capability.Read,
-		Lifetime: uint64(forkLife.Milliseconds()), Label: "fork " + r.ID}
+		Lifetime: session.ForkPatience, Label: "fork " + r.ID}
 	if err := on.On.Share(ctx, m); err != nil {
 		return nil, err
 	}
