@@ -67,7 +67,7 @@ var statements = map[string]*Statement{
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "findForks": "sessions_forking", "readBeforeMessages": "entries_before_put", "readUnordered": "entries_unordered",
-	"readReaching": "grants_reaching", "readBelow": "grants_reaching", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
+	"readReaching": "grants_reaching", "readBelow": "sessions_above", "readTreeReached": "sessions_above", "listChildren": "sessions_above", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
@@ -183,7 +183,7 @@ func TestPlansSQLite(t *testing.T) {
 
 // passing says whether what is scanned is a list or an intermediate result.
 func passing(table string) bool {
-	for _, list := range []string{"w", "json_each", "line", "below", "y", "page", "f", "hit", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
+	for _, list := range []string{"w", "json_each", "line", "below", "top", "y", "page", "f", "hit", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
 		if strings.HasPrefix(table, list) {
 			return true
 		}
@@ -370,6 +370,47 @@ func TestTreePlans(t *testing.T) {
 	plan := strings.Join(sqlitePlan(t, sqliteDB(t), readTree.SQLite.One, 6), "\n")
 	if !strings.Contains(plan, "grants_parent (parent_target=? AND parent_tail=? AND (created,target,tail)>(?,?,?))") {
 		t.Error(plan)
+	}
+}
+
+// TestReachPlans: what is below sessions, and the refs that reach it, are looked up in their indexes, which the planner takes
+// for empty until it has seen the first rows: it goes through neither.
+func TestReachPlans(t *testing.T) {
+	t.Parallel()
+	conn := postgresConn(t)
+	for _, fill := range []string{`INSERT INTO sessions (id) SELECT 'ses_' || i FROM generate_series(1, 5000) AS i`, "ANALYZE sessions",
+		`INSERT INTO sessions (id, life, parent, above) SELECT 'ses_below' || i, 1, 'ses_' || i / 10, 'ses_' || i / 10 FROM generate_series(10, 5000) AS i`} {
+		if _, err := conn.Exec(t.Context(), fill); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, known := range []string{"SELECT", "ANALYZE sessions"} {
+		if _, err := conn.Exec(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		for name, s := range map[string]*Statement{"below": readBelow, "tree": readTreeReached} {
+			for form, text := range map[string]string{"one": s.Postgres.One, "many": s.Postgres.Many} {
+				plan, err := explain(t, conn, "reach_"+name+"_"+form+"_"+strings.Fields(known)[0], text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.Contains(plan, "sessions_above on sessions s") || !strings.Contains(plan, "Index Cond: ((above >= ") && !strings.Contains(plan, "Index Cond: ((s.above >= ") || strings.Contains(plan, "Join Filter") {
+					t.Errorf("%s (%s), after %s:\n%s", name, form, known, plan)
+				}
+			}
+		}
+		for form, text := range map[string]string{"one": readReaching.Postgres.One, "many": readReaching.Postgres.Many} {
+			plan, err := explain(t, conn, "reaching_"+form+"_"+strings.Fields(known)[0], text)
+			if err != nil || !strings.Contains(plan, "Index Cond: (target = ") || strings.Contains(plan, "Join Filter") {
+				t.Errorf("reaching (%s), after %s: %v\n%s", form, known, err, plan)
+			}
+		}
+	}
+	for _, s := range []*Statement{readBelow, readTreeReached} {
+		plan := strings.Join(sqlitePlan(t, sqliteDB(t), s.SQLite.One, 2), "\n")
+		if !strings.Contains(plan, "sessions_above (above>? AND above<?)") {
+			t.Error(plan)
+		}
 	}
 }
 

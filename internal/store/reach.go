@@ -3,33 +3,49 @@
 package store
 
 import (
+	"strings"
+
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
+// chain is what is above the children of the session t, in their column above. What is further down begins with it and
+// a space, so all of it stands together in the index: from the chain to what follows it and the space.
+const (
+	chain   = `trim(t.above || ' ' || t.id)`
+	ofChain = `s.above >= t.chain AND s.above < t.chain || '!' AND s.above <> '' AND s.life = 1`
+	reaches = `g.reach > 0 AND g.revoked = 0`
+)
+
+// On Postgres each step is a LATERAL with an OFFSET, which the planner does not turn around: it takes an index of few rows,
+// of which it has no figures yet, for an empty one, and would compare all of it with each row.
 var (
 	// readBelow reads the living sessions below others: of those where b is 1, or whose refs reach them.
-	readBelow = statement("ti", `
-		WITH RECURSIVE below(top, id, life) AS (
-			SELECT t.id, t.id, 0 FROM {w} CROSS JOIN sessions t
-			WHERE t.id = w.a AND w.b + (SELECT count(*) FROM grants g WHERE g.target = t.id AND g.epoch = t.epoch AND g.reach > 0 AND g.revoked = 0) > 0
-			UNION ALL
-			SELECT below.top, c.id, c.life FROM below CROSS JOIN sessions c WHERE c.parent = below.id AND c.parent <> '')
-		SELECT below.top, below.id FROM below WHERE below.life = 1 ORDER BY below.id`)
+	readBelow = dialects(statement("ti", `
+		SELECT t.id, c.id FROM {w}
+		CROSS JOIN LATERAL (
+			SELECT t.id, `+chain+` AS chain FROM sessions t
+			WHERE t.id = w.a AND w.b + (SELECT count(*) FROM grants g WHERE g.target = t.id AND g.epoch = t.epoch AND `+reaches+`) > 0 OFFSET 0) AS t
+		CROSS JOIN LATERAL (SELECT s.id FROM sessions s WHERE `+ofChain+` OFFSET 0) AS c
+		ORDER BY c.id`), statement("ti", `
+		SELECT t.id, s.id FROM {w} CROSS JOIN sessions t CROSS JOIN sessions s {by sessions_above}
+		WHERE t.id = w.a AND w.b + (SELECT count(*) FROM grants g WHERE g.target = t.id AND g.epoch = t.epoch AND `+reaches+`) > 0
+			AND `+strings.ReplaceAll(ofChain, "t.chain", chain)+` ORDER BY s.id`))
 
 	// readReaching reads the refs of sessions that reach the sessions below and were not revoked.
-	readReaching = statement("t", `
-		SELECT `+grantColumns+` FROM {w} CROSS JOIN grants g
-		WHERE g.target = w.a AND g.reach > 0 AND g.revoked = 0`)
+	readReaching = dialects(statement("t", `
+		SELECT `+grantColumns+` FROM {w} CROSS JOIN LATERAL (SELECT * FROM grants g WHERE g.target = w.a AND `+reaches+` OFFSET 0) AS g`), statement("t", `
+		SELECT `+grantColumns+` FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND `+reaches))
 
 	// readTreeReached reads the living sessions that a tree's living refs reach.
-	readTreeReached = statement("", `
-		WITH RECURSIVE `+descendantsCTE+`,
-		reached(id, life) AS (
-			SELECT below.target, 0 FROM below
-			WHERE (SELECT CASE g.revoked WHEN 0 THEN g.reach END FROM grants g WHERE g.target = below.target AND g.tail = below.tail) > 0
-			UNION
-			SELECT c.id, c.life FROM reached CROSS JOIN sessions c WHERE c.parent = reached.id AND c.parent <> '')
-		SELECT DISTINCT reached.id FROM reached WHERE reached.life = 1`)
+	reachingOfTree = `WITH RECURSIVE ` + descendantsCTE + `, top(id) AS (
+		SELECT DISTINCT below.target FROM below
+		WHERE (SELECT CASE g.revoked WHEN 0 THEN g.reach END FROM grants g WHERE g.target = below.target AND g.tail = below.tail) > 0)`
+	readTreeReached = dialects(statement("", reachingOfTree+`
+		SELECT DISTINCT c.id FROM top
+		CROSS JOIN LATERAL (SELECT `+chain+` AS chain FROM sessions t WHERE t.id = top.id OFFSET 0) AS t
+		CROSS JOIN LATERAL (SELECT s.id FROM sessions s WHERE `+ofChain+` OFFSET 0) AS c`), statement("", reachingOfTree+`
+		SELECT DISTINCT s.id FROM top CROSS JOIN sessions t CROSS JOIN sessions s {by sessions_above}
+		WHERE t.id = top.id AND `+strings.ReplaceAll(ofChain, "t.chain", chain)))
 )
 
 // readBelow reads for a transaction what is below sessions, after locking them.

@@ -89,7 +89,7 @@ var (
 	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id`, 3))
 
 	// listChildren lists the children of a session.
-	listChildren = statement("", listingSQL(`s.parent = {1} AND s.parent <> '' AND s.id > {2} ORDER BY s.id`, 2))
+	listChildren = statement("", listingSQL(`s.above = (SELECT `+chain+` FROM sessions t WHERE t.id = {1}) AND s.above <> '' AND s.id > {2} ORDER BY s.id`, 2))
 
 	// readActivity reads of sessions, each with its cursor, by whom the last event is, and whether a turn is being written
 	// at {1}.

@@ -53,7 +53,7 @@ ALTER TABLE sessions ADD COLUMN origin_message TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN parent_key TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN above TEXT NOT NULL DEFAULT '';
-CREATE INDEX sessions_parent ON sessions (parent, id) WHERE parent <> '';
+CREATE INDEX sessions_above ON sessions (above, id) WHERE above <> '';
 
 -- What a session is reverted to (session.Revert, as JSON; '' is nothing), and the settled reverts of which
 -- the database has rows yet (a list of them).

@@ -363,3 +363,37 @@ func testReachBytes(t *testing.T, fresh Fresh) {
 	f.applied(grand.batch(false, newIntent(session.MethodDelete)))
 	forget(grand, 1000)
 }
+
+// testReachPastForgotten: what is below a session that was deleted, and removed, is reached as before, and is cut off as
+// before: by the ref's end, and by that of its space's.
+func testReachPastForgotten(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	middle := f.born(f.top)
+	low := f.born(middle)
+	lowest := f.born(low)
+	ref := f.share()
+	f.applied(middle.batch(false, newIntent(session.MethodDelete)))
+	for _, forgotten := range []bool{false, true} {
+		if forgotten {
+			if more, err := f.Forget(f.ctx, middle.session, keepNothing, 1000); more || err != nil {
+				t.Fatalf("forget: %v, %v", more, err)
+			}
+		}
+		trees := f.load(&session.ReadSet{Trees: []string{f.root.ID}}).Trees[f.root.ID]
+		for _, c := range []*author{low, lowest} {
+			if o := f.write(c, ref); o.Status != ledger.Applied {
+				t.Errorf("it is not reached: %+v", o)
+			}
+			if _, there := trees[c.session]; !there {
+				t.Error("it is not in the tree of the space's ref")
+			}
+		}
+		f.applied(f.top.batch(false, newIntent(session.MethodRevoke, "ref", ref)))
+		for _, c := range []*author{low, lowest} {
+			if e := f.lastOf(c.session); e.Method != session.MethodRevoke || e.Key != "ref/"+ref {
+				t.Errorf("forgotten: %v: the last event is %s of %s", forgotten, e.Method, e.Key)
+			}
+		}
+		ref = f.share()
+	}
+}
