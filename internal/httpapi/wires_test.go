@@ -203,22 +203,28 @@ func wholeOf(v any) uint64 {
 	return 1<<64 - 1
 }
 
-// overCapnp sends over Cap'n Proto, on a stream of its own.
-func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
+// size is that of a struct of data words and pointers.
+func size(data capnp.Size, ptrs uint16) capnp.ObjectSize {
+	return capnp.ObjectSize{DataSize: 8 * data, PointerCount: ptrs}
+}
+
+// capnpSession is what a ref restores over Cap'n Proto, on a connection of its own.
+func (r *rig) capnpSession(t testing.TB, ref capability.Ref) *rpc.Ref {
 	near, far := rpc.Pipe()
 	served, ran := make(chan struct{}), make(chan struct{})
 	go func() { defer close(served); _ = r.server.ServeConn(far) }()
 	conn := rpc.NewConn(near, rpc.Config{})
 	go func() { defer close(ran); _ = conn.Run(context.Background()) }()
 	t.Cleanup(func() { conn.Close("test"); <-served; <-ran })
-	size := func(data capnp.Size, ptrs uint16) capnp.ObjectSize {
-		return capnp.ObjectSize{DataSize: 8 * data, PointerCount: ptrs}
-	}
-	sess := conn.Bootstrap(within(t)).Call(within(t), rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}, size(0, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return conn.Bootstrap(within(t)).Call(within(t), rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}, size(0, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Gateway_restore_Params(s).NewRef()
 		return errors.Join(err, w.SetId(ref.ID), w.SetSecret(ref.Secret.Reveal()))
 	}).Cap(0)
-	stream := sess.Call(within(t), rpc.Method{Interface: wire.Session_TypeID, ID: 1}, size(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+}
+
+// overCapnp sends over Cap'n Proto, on a stream of its own.
+func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
+	stream := r.capnpSession(t, ref).Call(within(t), rpc.Method{Interface: wire.Session_TypeID, ID: 1}, size(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_openStream_Params(s)
 		p.SetIncarnation(1)
 		return errors.Join(p.SetOutbox(b.id), p.SetSecret(b.secret))
@@ -288,16 +294,20 @@ func writeBatch(w wire.Batch, b *ledger.Batch) error {
 	return err
 }
 
-// overWeb sends over Cap'n Web, on a stream of its own.
-func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
+// webSession is what a ref restores over Cap'n Web, on a connection of its own.
+func (r *rig) webSession(t testing.TB, ref capability.Ref) *capnweb.Promise {
 	near, far := capnweb.Pipe()
 	served, ran := make(chan struct{}), make(chan struct{})
 	go func() { defer close(served); _ = r.server.ServeCapnweb(far) }()
 	conn := capnweb.NewConn(near, capnweb.Config{})
 	go func() { defer close(ran); _ = conn.Run(context.Background()) }()
 	t.Cleanup(func() { conn.Close("test"); <-served; <-ran })
-	stream := conn.Main().Call(within(t), "restore", ref.Text()).
-		Call(within(t), "openStream", obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1})
+	return conn.Main().Call(within(t), "restore", ref.Text())
+}
+
+// overWeb sends over Cap'n Web, on a stream of its own.
+func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
+	stream := r.webSession(t, ref).Call(within(t), "openStream", obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1})
 	return func(batch *ledger.Batch) applyReply {
 		t.Helper()
 		v, err := stream.Call(within(t), "apply", webBatch(batch)).Await(within(t))

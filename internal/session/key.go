@@ -99,6 +99,13 @@ func ParseKey(text string) (Key, *fault.Error) {
 	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
 }
 
+// beginsKeys reports whether there may be keys that begin with a prefix, which ends with "/".
+func beginsKeys(prefix string) bool {
+	_, one := ParseKey(prefix + "x")
+	_, two := ParseKey(prefix + "x/x") // below part/ no key has one id
+	return one == nil || two == nil
+}
+
 // parseOwnKey parses a key of a kind that Mooring does not know.
 func parseOwnKey(text string) (Key, *fault.Error) {
 	kind, rest, more := strings.Cut(text, "/")

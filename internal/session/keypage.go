@@ -74,14 +74,11 @@ type KeyQuery struct {
 // Check refuses an invalid query.
 func (q *KeyQuery) Check() *fault.Error {
 	if q.Prefix != "" {
-		ids, ends := strings.CutSuffix(q.Prefix, "/")
-		if !ends {
+		switch {
+		case !strings.HasSuffix(q.Prefix, "/"):
 			return fault.BadArgument.With("the prefix %q does not end with /: add one to list the keys below it, or read the one key with get", fault.Clip(q.Prefix))
-		}
-		for id := range strings.SplitSeq(ids, "/") {
-			if !validID(id, false) {
-				return fault.BadArgument.With("the prefix %q is not the beginning of a key: use a kind or ids of 1 to %d letters, digits and _.:@+-, each followed by /", fault.Clip(q.Prefix), maxIDBytes)
-			}
+		case !beginsKeys(q.Prefix):
+			return fault.BadArgument.With("the prefix %q is not the beginning of a key: use KIND/ or KIND/ID/, as in todo/ or part/msg_1/", fault.Clip(q.Prefix))
 		}
 	}
 	if q.Limit < 0 || q.Limit > MaxListKeys {
