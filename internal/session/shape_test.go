@@ -239,20 +239,36 @@ func TestHalfCharacters(t *testing.T) {
 	}
 }
 
+// argsOf returns the names of a method's arguments: they are in the refusal of another.
+func argsOf(t testing.TB, method string) []string {
+	in := ledger.Intent{Method: method, Args: []ledger.Arg{{Name: "colour", JSON: raw(`1`)}}}
+	for {
+		_, err := session.CheckOps([]ledger.Intent{in}, session.DefaultLimits())
+		switch _, takes, found := strings.Cut(err.Message, "; it takes "); {
+		case found && takes == "nothing":
+			return nil
+		case found:
+			return strings.Split(takes, ", ")
+		}
+		_, needs, found := strings.Cut(err.Message, method+" needs ")
+		if !found {
+			t.Fatalf("%s: %v", method, err)
+		}
+		name, _, _ := strings.Cut(needs, " ")
+		in.Args = append(in.Args, ledger.Arg{Name: name, Ref: &ledger.Ref{}})
+	}
+}
+
 // FuzzCheckOps gives an op one argument that may be anything, beside references:
 // what passes is JSON text, whatever reads it. The client relies on that. What is
 // said of the others is text too.
 func FuzzCheckOps(f *testing.F) {
 	var all []ledger.Intent
-	for m, names := range map[string]string{
-		"create": "ref hash external label actor", "fork": "source via at ref hash external label actor", "put": "key payload schema_version",
-		"remove": "key", "begin": "message payload schema_version", "appendText": "key offset text", "revoke": "ref", "purge": "key",
-		"finalize": "message status payload schema_version parts usage error completed",
-		"share":    "ref hash rights methods expires_at from message redemptions seal label actor",
-	} {
-		for _, name := range strings.Fields(names) {
+	for _, m := range session.Methods() {
+		names := argsOf(f, m)
+		for _, name := range names {
 			in := ledger.Intent{Method: m, Args: []ledger.Arg{{Name: name}}}
-			for _, other := range strings.Fields(names) {
+			for _, other := range names {
 				if other != name {
 					in.Args = append(in.Args, ledger.Arg{Name: other, Ref: &ledger.Ref{}})
 				}
