@@ -101,6 +101,14 @@ type ForkRequest struct {
 // ForkWork names a fork that is being copied.
 type ForkWork struct{ Session, Source string }
 
+// ForkDue is a fork for which there is something to do, and how far it is.
+type ForkDue struct {
+	ForkWork
+	Space string // the space's ref to whose account it counts
+	Bytes int64  // that are copied
+	State ForkState
+}
+
 // by reports whether f is what r asks for.
 func (f *Forking) by(r *ForkRequest) bool {
 	return f.Source == r.Source && f.Via == r.Via && f.Ref == r.Ref && f.Stream == r.Stream && f.Message == r.Message && f.Named == r.At
@@ -109,8 +117,13 @@ func (f *Forking) by(r *ForkRequest) bool {
 // ForkWaits begins the message of an answer to a fork that is being copied (fault.Error.Copying), as outboxes keep it.
 const ForkWaits = "the fork is "
 
-// Due reports whether there is something to do for the fork, now or later.
-func (f *Forking) Due() bool { return f != nil && f.State != ForkDropped }
+// IsDue reports whether there is something to do for the fork, now or later.
+func (f *Forking) IsDue() bool { return f != nil && f.State != ForkDropped }
+
+// Due returns what there is to do for the fork, which becomes the session id.
+func (f *Forking) Due(id string) ForkDue {
+	return ForkDue{ForkWork{id, f.Source}, f.Space, f.Bytes, f.State}
+}
 
 // scope returns what of the source is copied, under the ref via.
 func (f *Forking) scope(via *capability.Grant) forkScope {
@@ -337,8 +350,8 @@ func BeginFork(ctx context.Context, tx Tx, r *ForkRequest) error {
 	return nil
 }
 
-// CopyFork copies inside tx the next piece of a fork: about so many bytes, and at most so many keys. It returns how
-// far it is then, nil if nothing has changed; more reports that there is another to be copied now. It may run on any
+// CopyFork copies inside tx the next piece of a fork: about so many bytes, and at most so many keys; with none it is only
+// ended, if there is a reason. It returns how far it is then, nil if nothing has changed; more reports that there is another to be copied now. It may run on any
 // server, any number of times.
 func CopyFork(ctx context.Context, tx Tx, work ForkWork, bytes, keys int) (f *Forking, more bool, err error) {
 	c := &forkCopier{ctx: ctx, tx: tx, v: newView(ctx, tx, 0), bytes: bytes, keys: keys}
@@ -357,6 +370,8 @@ func CopyFork(ctx context.Context, tx Tx, work ForkWork, bytes, keys int) (f *Fo
 	}
 	if why := c.wrong(); why != nil && c.f.State < ForkFailed {
 		c.fail(why)
+	} else if keys == 0 && c.f.State < ForkReady {
+		return nil, false, nil
 	} else if err := c.piece(); err != nil {
 		return nil, false, err
 	}

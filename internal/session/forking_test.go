@@ -60,7 +60,7 @@ func (w *world) pieceOf(bytes, keys int) (more bool) {
 	w.Helper()
 	for _, work := range w.store.Forks() {
 		err := w.store.Update(context.Background(), func(tx session.Tx) error {
-			_, m, err := session.CopyFork(context.Background(), tx, work, bytes, keys)
+			_, m, err := session.CopyFork(context.Background(), tx, work.ForkWork, bytes, keys)
 			more = more || m
 			return err
 		})

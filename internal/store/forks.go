@@ -94,7 +94,7 @@ func (t *tx) saveForks(rows []*session.Row) {
 		if s.Copies != nil {
 			forks = jsonText(s.Copies.Forks)
 		} else if s.Forking != nil {
-			if forks = jsonText(s.Forking); s.Forking.Due() {
+			if forks = jsonText(s.Forking); s.Forking.IsDue() {
 				forks = forkDue + forks
 			}
 		}
@@ -235,7 +235,7 @@ func (t *tx) readBefore(ctx context.Context, w *session.BeforeSet, out *session.
 }
 
 // Forks returns the forks that are being copied, those with greater ids than after, at most limit.
-func (s *Store) Forks(ctx context.Context, after string, limit int) (list []session.ForkWork, err error) {
+func (s *Store) Forks(ctx context.Context, after string, limit int) (list []session.ForkDue, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(findForks, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var s session.Row
@@ -245,7 +245,7 @@ func (s *Store) Forks(ctx context.Context, after string, limit int) (list []sess
 				err = scanForks(&s, forks)
 			}
 			if err == nil && s.Forking != nil {
-				list = append(list, session.ForkWork{Session: s.ID, Source: s.Forking.Source})
+				list = append(list, s.Forking.Due(s.ID))
 			}
 			return err
 		})

@@ -73,6 +73,8 @@ var (
 	descSessions        = desc("sessions", "Sessions in the database, as they were last counted: those that are there, and what is left of deleted ones.", "life")
 	descEvents          = desc("session_events", "Events in the logs of all sessions, as they were last counted.")
 	descStored          = desc("session_bytes", "Bytes that all sessions hold, as their quotas count them, when they were last counted.")
+	descForks           = desc("forks", "Large forks, as they were last looked up: those that are being copied, those that are copied and wait to be asked for, and those that have failed and are being removed.", "state")
+	descForkBytes       = desc("fork_bytes", "Bytes of them that are copied.")
 	descReadBatches     = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
@@ -106,6 +108,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descSessions, int(all.Deleted), "deleted")
 		gauge(descEvents, int(all.Events))
 		gauge(descStored, int(all.Bytes))
+	}
+	if forks := s.operator.Copying(); forks != nil {
+		gauge(descForks, forks.Going, "copying")
+		gauge(descForks, forks.Ready, "copied")
+		gauge(descForks, forks.Failed, "failed")
+		gauge(descForkBytes, int(forks.Bytes))
 	}
 	if have, limit, short := s.cfg.Store.PoolStats(); limit > 0 {
 		gauge(descDatabase, have, "open")

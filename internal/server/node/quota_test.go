@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -201,5 +202,74 @@ func TestAnAccountIsFilledOnce(t *testing.T) {
 		p.must(second.stream, second.batch(op("remove", "key", "message/none")))
 		p.must(first.stream, first.batch(op("delete")))
 		until.True(t, "there is room again", func() bool { return !full(second) })
+	})
+}
+
+// What is copied of a large fork counts for the account that it is made for, until it is a session, or has failed. Where the
+// account is full it waits.
+func TestAForkFillsItsAccount(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, func(c *Config) {
+			c.Session = session.DefaultConfig()
+			c.Session.Limits.AccountBytes, c.Session.Limits.ForkBytes, c.SweepInterval = 50_000, 6000, 5*time.Millisecond
+		})
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		guest := r.owner.New(r.owner.Target())
+		if refused := sharing(t, p.restore(r.owner), guest, capability.Create, ""); refused != nil {
+			t.Fatal(refused)
+		}
+		source, own := r.create(p), r.under(guest).create(p)
+		for i := range 12 {
+			p.must(source.stream, source.batch(large(fmt.Sprint("message/", i), 5000)))
+		}
+		restore := func(ref capability.Ref) *objects.Capability {
+			live, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(ref, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return live
+		}
+		id, box := capability.SessionPrefix+ulid.Make().String(), newBox()
+		owner := r.owner.New(id)
+		stream, err := restore(guest).CreateStream(within(t), id, owner.ID, box.id, box.secret, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := box.batch(id, op("fork", "ref", owner.ID, "hash", hashText(owner.Secret), "source", source.id, "via", source.owner.ID))
+		with := restore(source.owner)
+		ask := func() fault.Code {
+			a, err := stream.Apply(within(t), *batch, with)
+			switch {
+			case err != nil:
+				return fault.CodeOf(err)
+			case a.Outcomes[0].Reason == 0:
+				t.Fatalf("it is answered %+v", a)
+			}
+			return a.Outcomes[0].Reason
+		}
+		full := func() bool {
+			reply := p.apply(own.stream, own.batch(large("message/0", 10)))
+			if reply.refusal == nil {
+				return false
+			}
+			wantRefusal(t, "a put", reply, fault.QuotaExceeded, 0)
+			own.box.seq--
+			return true
+		}
+		if code := ask(); code != fault.NotYetKnown {
+			t.Fatalf("at first it is answered %v", code)
+		}
+		until.True(t, "it waits for room", func() bool { return ask() == fault.QuotaExceeded })
+		until.True(t, "so does what is put", full)
+		until.True(t, "the metrics have it", func() bool { return r.number(`mooring_forks{state="copying"}`) == 1 })
+		if bytes := r.number("mooring_fork_bytes"); bytes < 40_000 || bytes >= 60_000 {
+			t.Errorf("%v bytes are copied", bytes)
+		}
+		p.must(source.stream, source.batch(op("delete")))
+		until.True(t, "there is room again", func() bool { return !full() })
+		until.True(t, "it has failed", func() bool { return ask() == fault.SessionDeleted })
+		until.True(t, "nothing is left of it", func() bool { return r.number(`mooring_forks{state="failed"}`)+r.number("mooring_fork_bytes") == 0 })
 	})
 }

@@ -117,6 +117,30 @@ func (a *accountQuotas) setUsage(ref string, bytes, spared int64) {
 	usage.bytes, usage.exempt = bytes, spared
 }
 
+// copied returns the bytes of forks that count for an account and are in no session yet.
+func (a *accountQuotas) copied(ref string, c *Copying) (bytes int64) {
+	if c == nil {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, n := range c.bySpace {
+		if of, known := a.accountOf[id]; known && of == ref {
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// grow adds to the account of a ref of a space, if it has been summed, until it is again.
+func (a *accountQuotas) grow(id string, bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ref, known := a.accountOf[id]; known && a.usage[ref] != nil {
+		a.usage[ref].bytes += bytes
+	}
+}
+
 // refreshAccounts sums the accounts that were written to.
 func (o *Operator) refreshAccounts(ctx context.Context) {
 	ids, refs := o.accountQuotas.takeDue()
@@ -140,6 +164,6 @@ func (o *Operator) refreshAccounts(ctx context.Context) {
 			o.warnNotMeasured(ctx, err)
 			return
 		}
-		o.accountQuotas.setUsage(ref, bytes, spared)
+		o.accountQuotas.setUsage(ref, bytes+o.accountQuotas.copied(ref, o.copying.Load()), spared)
 	}
 }

@@ -48,8 +48,32 @@ func (o *Operator) copyForks(ctx context.Context) {
 	}
 }
 
-// copyPieces copies a piece of each fork. more reports that there are others to be copied now.
+// Copying says how many forks there are, and their bytes that are copied.
+type Copying struct {
+	Going, Ready, Failed int // those that are copied, wait to be asked for, and are removed
+	Bytes                int64
+	bySpace              map[string]int64 // Bytes, by the space's ref
+}
+
+// Copying returns that as it was last looked up; nil before that.
+func (o *Operator) Copying() *Copying { return o.copying.Load() }
+
+func (c *Copying) add(f *session.ForkDue) {
+	switch {
+	case f.State < session.ForkReady:
+		c.Going++
+	case f.State == session.ForkReady:
+		c.Ready++
+	default:
+		c.Failed++
+	}
+	c.Bytes += f.Bytes
+	c.bySpace[f.Space] += f.Bytes
+}
+
+// copyPieces copies a piece of each fork whose account has room. more reports that there are others to be copied now.
 func (o *Operator) copyPieces(ctx context.Context) (more bool) {
+	all := &Copying{bySpace: map[string]int64{}}
 	for after := ""; ctx.Err() == nil; {
 		list, err := o.cfg.Store.Forks(ctx, after, forkPage)
 		if err != nil {
@@ -61,10 +85,24 @@ func (o *Operator) copyPieces(ctx context.Context) (more bool) {
 		for _, work := range list {
 			var f *session.Forking
 			var again bool
+			keys := forkKeys
+			if work.State < session.ForkReady && o.accountQuotas.check(work.Space) != nil {
+				keys = 0
+			}
 			err := o.inTransaction(func(ctx context.Context, tx session.Tx) (err error) {
-				f, again, err = session.CopyFork(ctx, tx, work, o.cfg.ForkBytes, forkKeys)
+				f, again, err = session.CopyFork(ctx, tx, work.ForkWork, o.cfg.ForkBytes, keys)
 				return err
 			})
+			if err == nil && f != nil {
+				had := work.Bytes
+				if work = f.Due(work.Session); work.State == session.ForkDropped {
+					work.Bytes = 0
+				}
+				o.accountQuotas.grow(work.Space, work.Bytes-had)
+			}
+			if work.State != session.ForkDropped {
+				all.add(&work)
+			}
 			switch {
 			case err != nil:
 				o.cfg.Outage.Warn("a piece of a fork was not copied", err)
@@ -77,6 +115,7 @@ func (o *Operator) copyPieces(ctx context.Context) (more bool) {
 			more = more || again
 		}
 		if len(list) < forkPage {
+			o.copying.Store(all)
 			return more
 		}
 		after = list[len(list)-1].Session

@@ -59,7 +59,7 @@ type Store interface {
 	RemoveReverted(ctx context.Context, limit int) (more bool, err error)
 
 	// Forks returns the forks that are being copied, those with greater ids than after.
-	Forks(ctx context.Context, after string, limit int) ([]session.ForkWork, error)
+	Forks(ctx context.Context, after string, limit int) ([]session.ForkDue, error)
 
 	// Lapsed returns at most limit ids, greater than after, of sessions with a streaming
 	// turn whose lease ran out before a time (0: the database's now).
@@ -112,8 +112,9 @@ type Operator struct {
 	measureQueue  *measureQueue
 	forkRequests  chan *session.ForkRequest
 	totals        atomic.Pointer[session.Totals] // nil until the first count
-	id            string                         // of this server among those of its database
-	features      atomic.Uint32                  // in use, when last looked up
+	copying       atomic.Pointer[Copying]
+	id            string        // of this server among those of its database
+	features      atomic.Uint32 // in use, when last looked up
 }
 
 // New returns an operator; its Loops have to run.

@@ -335,12 +335,12 @@ func (s *Store) Rows(id string) int {
 }
 
 // Forks returns the forks that are being copied.
-func (s *Store) Forks() (list []session.ForkWork) {
+func (s *Store) Forks() (list []session.ForkDue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
-		if f := s.sessions[id].Forking; f.Due() {
-			list = append(list, session.ForkWork{Session: id, Source: f.Source})
+		if f := s.sessions[id].Forking; f.IsDue() {
+			list = append(list, f.Due(id))
 		}
 	}
 	return list
