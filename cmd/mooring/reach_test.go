@@ -32,6 +32,14 @@ func TestShareWithChildren(t *testing.T) {
 			r.okAs(guest, "", args...)
 		}
 	}
+	for _, in := range []string{reader, reader + "/" + child, r.owner() + "/" + id} {
+		if out := r.okAs(guest, "", "session", "export", in, "--children"); !strings.Contains(out, `"id":"g"`) {
+			t.Errorf("the export of %s with its children has no grandchild: %s", in, out)
+		}
+	}
+	if got := r.runAs(guest, "", "session", "export", plain, "--children"); got.code != 0 || !strings.Contains(got.err, "left out the child "+child) {
+		t.Errorf("without reach: %+v", got)
+	}
 	if out := r.okAs(guest, "", "session", "get", reader+"/"+child, "message/a"); !strings.Contains(out, `"id":"a"`) {
 		t.Errorf("a key of the child: %s", out)
 	}

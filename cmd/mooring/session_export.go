@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
@@ -26,8 +27,8 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"which session import reads back, as it does the members compacted, up to where the session is\n" +
 			"compacted, and origin, what it was forked from. Every value is printed byte for byte as it was put. The export\n" +
 			"is always one JSON document of many lines; --json changes only errors. --children adds, in a\n" +
-			"member children, the exports of the session's children of which the home folder has a ref,\n" +
-			"with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
+			"member children, the exports of the session's children that REF reaches, or else of which the\n" +
+			"home folder has a ref, with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
 			"session that is compacted, the summary and the messages after the mark.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
@@ -88,10 +89,15 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 	if !children {
 		return doc, nil
 	}
+	reaches := info.Grant.Children.Has(capability.Read) || capability.IsSpace(capability.Target(info.Grant.Ref))
 	for info, err := range s.Children(ctx) {
 		var child *client.Session
 		if err == nil {
-			child, err = c.SessionByID(ctx, info.ID)
+			if reaches {
+				child, err = s.Open(info.ID)
+			} else {
+				child, err = c.SessionByID(ctx, info.ID)
+			}
 		}
 		if errors.Is(err, fault.NotFound) {
 			fmt.Fprintf(h.env.err, "left out the child %s: the home folder has no ref of it\n", info.ID)

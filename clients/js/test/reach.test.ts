@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { open } from "../src/index.js";
+import { open, type Session } from "../src/index.js";
 import { folder, logOf, TestServer } from "./rig.js";
 
 test("a ref with children opens the sessions below, those that are there and those that come, until it ends in all of them", { timeout: 60_000 }, async (t) => {
@@ -52,4 +52,44 @@ test("a ref with children opens the sessions below, those that are there and tho
     const last = (await logOf(one)).at(-1)!;
     assert.deepEqual([last.method, last.key, last.cursor], ["revoke", `ref/${shared.ref.id}`, cut.children.find((c) => c.session === one.id)!.cursor]);
   }
+});
+
+test("a child that was opened follows over a reconnect, and ends with its owner's next epoch, or its parent's, also one that came meanwhile", { timeout: 60_000 }, async (t) => {
+  const server = await TestServer.start(t), agent = await open({ home: await folder(t, "agent"), reconnect: { initial: 20, max: 200 } });
+  const guest = await open({ home: await folder(t, "guest"), reconnect: { initial: 20, max: 200 } });
+  for (const c of [agent, guest]) t.after(() => c.close());
+  const space = await agent.space(server.ref);
+  const born = async (parent?: Session) => {
+    const { session, batch } = space.create(parent && { parent });
+    (await (await batch.commit()).wait()).check();
+    return session;
+  };
+  const above = await born(), one = await born(above), other = await born(above);
+  const { ref, ticket } = await above.share({ rights: ["read", "append"], children: ["read", "append"] });
+  (await ticket.wait()).check();
+  const reached = await guest.session(ref), ends: Promise<void>[] = [], seen: string[] = [];
+  for (const child of [one, other].map((s) => reached.open(s.id))) {
+    (await (await child.put("message/m1", { role: "user" })).wait()).check();
+    ends.push(assert.rejects(child.subscribe({}, (e) => { seen.push(`${child.id} ${e.key}`); }), { codeName: "stale_epoch" }));
+  }
+  await server.restart();
+  for (const child of [one, other]) (await (await child.put("message/m2", { role: "user" })).wait()).check();
+  while (![one, other].every((s) => seen.includes(`${s.id} message/m2`))) await new Promise((resolve) => setTimeout(resolve, 20));
+  await one.bumpEpoch();
+  await ends[0];
+  const late = await (await reached.open(one.id).put("message/m3", { role: "user" })).wait();
+  assert.equal(late.outcomes[0]!.reason, "stale_epoch");
+  await assert.rejects(reached.open(one.id).snapshot(), { codeName: "stale_epoch" });
+  (await (await reached.open(other.id).put("message/m3", { role: "user" })).wait()).check();
+
+  // The epoch comes while the guest has no connection, and its op waits.
+  await server.kill();
+  const waiting = await reached.open(other.id).put("message/m4", { role: "user" });
+  await server.restart();
+  await above.bumpEpoch();
+  await ends[1];
+  const outcome = (await waiting.wait()).outcomes[0]!; // it came before the epoch, or was denied after it
+  assert.ok(outcome.status === "applied" || outcome.reason === "stale_epoch", outcome.reason);
+  await assert.rejects(reached.open(other.id).snapshot(), { codeName: "stale_epoch" });
+  assert.equal((await logOf(other)).at(-1)!.method, "revoke");
 });

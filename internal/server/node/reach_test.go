@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -274,4 +275,54 @@ func TestReachOfWhatIsForgotten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReachOnReplicas: a revoke at one server ends what is read and written below under the ref at another.
+func TestReachOnReplicas(t *testing.T) {
+	t.Parallel()
+	for how, change := range map[string]func(*Config){
+		"notifications alone": func(c *Config) { c.PollInterval = 0 },
+		"polling alone":       func(c *Config) { c.PollInterval, c.IgnoreNotify = 20*time.Millisecond, true },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			st := postgresStore(t, url)
+			one, two := start(t, st, change), start(t, postgresStore(t, url), change)
+			one.untilInUse(session.AllFeatures)
+			two.untilInUse(session.AllFeatures)
+			p, q := one.dial(), two.dial()
+			parent := one.create(p)
+			child := one.bear(p, parent)
+			rights := []string{"read", "append"}
+			ref := p.share(parent, "rights", rights, "children", rights)
+			opened, err := q.openChild(q.restore(ref), child.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, guest := newRecorder(), newBox()
+			defer q.subscribe(opened, k, 0).Release()
+			stream := q.open(opened, guest)
+			last := q.must(stream, guest.batch(child.id, put(1))).cursor
+			k.untilCursor(t, last)
+			late := one.bear(p, parent) // made at the one, reached at the other
+
+			cut, _ := revoking(t, parent.sess, ref.ID)
+			if cut == 0 {
+				t.Fatal("there is no cut")
+			}
+			k.until(t, "the end", func() bool { return k.ended != nil })
+			at := rowOf(t, st, child.id).Cursor
+			if got := k.cursors[len(k.cursors)-1]; got > at || k.ended.Code != fault.Revoked {
+				t.Errorf("delivered up to %d, the cut is at %d; ended with %v", got, at, k.ended)
+			}
+			ack := q.must(stream, guest.batch(child.id, put(2)))
+			wantRecorded(t, "append on the other replica", ack.outcomes[0], ledger.Denied, fault.Revoked)
+			if in, err := q.openChild(q.restore(ref), late.id); err == nil {
+				_, promise, err := call(t, in, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
+				promise.Release()
+				wantCode(t, "the late one", err, fault.Revoked)
+			}
+		})
+	}
 }
