@@ -3,7 +3,7 @@ package session
 // The reach of a ref: its rights in the sessions below its own, which it acts in under its own id. Nothing is
 // stored of a child: every transaction and every read there reads the ref's row and that of its session.
 //
-// Whatever ends such a ref is a cut in each child: it locks the ref's session and all those below it, in the
+// Whatever ends such a ref, and that alone, is a cut in each child: it locks the ref's session and all those below it, in the
 // order of their ids, and gives each an event. Which these are is read before the locks, and again under them:
 // a session that was made meanwhile is not locked, and the transaction is tried again (ErrMoreChildren). A child
 // is made under its parent's lock, so after the locks there are no more. A ref that expires ends without a cut.
@@ -119,12 +119,17 @@ func (v *view) reachingLine(s *sessionView, above, id string) (line []*capabilit
 	return line, nil
 }
 
-// endings are the sessions in which a group ends refs, and of these the ones where it also makes some that reach
-// children.
-type endings struct{ sessions, reached map[string]struct{} }
+// endings are the sessions in which a group ends refs, each with those of whose trees it does, "" for all refs of the
+// session; and the sessions where it also makes refs that reach children.
+type endings struct {
+	roots   map[string][]string
+	reached map[string]struct{}
+}
+
+func (e *endings) add(session, root string) { e.roots[session] = append(e.roots[session], root) }
 
 func endingsOf(subs []Submission) (e endings) {
-	e = endings{map[string]struct{}{}, map[string]struct{}{}}
+	e = endings{map[string][]string{}, map[string]struct{}{}}
 	for i := range subs {
 		sub := &subs[i]
 		id := sub.Batch.Session
@@ -135,13 +140,17 @@ func endingsOf(subs []Submission) (e endings) {
 				e.reached[id] = struct{}{}
 			}
 		case d.Rotate != nil: // what was made from the owner's ref goes on
+		case d.Older == nil && !d.Epoch:
+			e.add(id, d.Ref)
 		case d.Older == nil || d.Older.Method == MethodDelete:
-			e.sessions[id] = struct{}{}
+			e.add(id, "")
 		}
 		for j := range sub.Batch.Ops {
 			switch op := &sub.Batch.Ops[j]; op.Method {
-			case MethodRevoke, MethodBumpEpoch, MethodDelete:
-				e.sessions[id] = struct{}{}
+			case MethodRevoke:
+				e.add(id, argText(op, "ref")) // "" if it is a reference
+			case MethodBumpEpoch, MethodDelete:
+				e.add(id, "")
 			case MethodShare:
 				if hasArgument(op, "children") {
 					e.reached[id] = struct{}{}
@@ -154,14 +163,29 @@ func endingsOf(subs []Submission) (e endings) {
 
 // readSet returns what is read of the sessions below; nil if nothing ends.
 func (e endings) readSet() *ReadSet {
-	if len(e.sessions) == 0 {
+	if len(e.roots) == 0 {
 		return nil
 	}
 	w := &ReadSet{Below: map[string]bool{}}
-	for id := range e.sessions {
+	for id, roots := range e.roots {
 		_, w.Below[id] = e.reached[id]
+		w.Grants = append(w.Grants, roots...)
 	}
+	slices.Sort(w.Grants)
+	w.Grants = slices.DeleteFunc(slices.Compact(w.Grants), func(root string) bool { return capability.Target(root) == "" })
 	return w
+}
+
+// spares reports whether no ref of a session that reaches children ends, as the refs that end were read: each is none that
+// does, nor an owner's, from which alone, and from one another, such refs are made. So what is below needs no lock.
+func (e endings) spares(session string, found *Rows) bool {
+	if _, more := e.reached[session]; more {
+		return false
+	}
+	return !slices.ContainsFunc(e.roots[session], func(root string) bool {
+		g := found.Grants[root]
+		return g == nil || g.Owner || g.Children != 0 || g.Target != session
+	})
 }
 
 // loadLocked is the group's first load, which locks: with the sessions below those in which refs that reach them
@@ -175,8 +199,9 @@ func (v *view) loadLocked(w *ReadSet, e endings) error {
 	if err != nil {
 		return err
 	}
-	for _, ids := range rows.Below {
-		w.Sessions = append(w.Sessions, ids...)
+	maps.DeleteFunc(first.Below, func(id string, _ bool) bool { return e.spares(id, rows) })
+	for id := range first.Below {
+		w.Sessions = append(w.Sessions, rows.Below[id]...)
 	}
 	slices.Sort(w.Sessions)
 	w.Sessions, w.Below = slices.Compact(w.Sessions), first.Below

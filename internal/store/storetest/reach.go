@@ -397,3 +397,67 @@ func testReachPastForgotten(t *testing.T, fresh Fresh) {
 		ref = f.share()
 	}
 }
+
+// lockedTx keeps which sessions a transaction locks.
+type lockedTx struct {
+	session.Tx
+	locked *[]string
+}
+
+func (t lockedTx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
+	*t.locked = append(*t.locked, w.Sessions...)
+	return t.Tx.Load(ctx, w)
+}
+
+// testReachSpares: what ends no ref that reaches the sessions below locks none of them; what ends one locks all.
+func testReachSpares(t *testing.T, fresh Fresh) {
+	f := newFamily(t, fresh)
+	a := f.born(f.top)
+	b := f.born(a)
+	all := []string{f.top.session, a.session, b.session}
+	slices.Sort(all)
+	top := []string{f.top.session}
+	share := func(args ...any) string {
+		ref := clientRef(f.top.session)
+		f.applied(f.top.batch(false, newIntent(session.MethodShare, append([]any{"ref", ref, "hash", hashText(), "rights", []string{"read", "share"}}, args...)...)))
+		return ref
+	}
+	f.share()
+	above := share("children", []string{"read"})
+	under := clientRef(f.top.session)
+	sharer := f.open(&author{session: f.top.session, outbox: newAuthor(f.root.ID).outbox, ref: above})
+	f.applied(sharer.batch(false, newIntent(session.MethodShare, "ref", under, "hash", hashText(), "rights", []string{"read"}, "children", []string{"read"})))
+	revoke := func(ref string) ledger.Intent { return newIntent(session.MethodRevoke, "ref", ref) }
+	fresher := clientRef(f.top.session)
+	named := newIntent(session.MethodShare, "ref", clientRef(f.top.session), "hash", hashText(), "rights", []string{"read"})
+	for _, c := range []struct {
+		what   string
+		ops    []ledger.Intent
+		locked []string
+		cut    bool
+	}{
+		{"one that reaches nothing", []ledger.Intent{revoke(share())}, top, false},
+		{"several such", []ledger.Intent{revoke(share()), revoke(share())}, top, false},
+		{"one that is made at once", []ledger.Intent{newIntent(session.MethodShare, "ref", fresher, "hash", hashText(), "rights", []string{"read"}), revoke(fresher)}, all, false},
+		{"one that is named by a reference", []ledger.Intent{named, {OpID: newOp(), Method: session.MethodRevoke, Args: []ledger.Arg{{Name: "ref", Ref: &ledger.Ref{Op: named.OpID, Path: "ref"}}}}}, all, false},
+		{"one, while another is made at once that reaches", []ledger.Intent{newIntent(session.MethodShare, "ref", clientRef(f.top.session), "hash", hashText(), "rights", []string{"read"}, "children", []string{"read"}), revoke(share())}, all, false},
+		{"one above one that reaches", []ledger.Intent{revoke(above)}, all, true},
+		{"one that has ended with it", []ledger.Intent{revoke(under)}, all, false},
+		{"one, and one that reaches nothing", []ledger.Intent{revoke(share()), revoke(f.share())}, all, true},
+		{"another epoch", []ledger.Intent{revoke(share()), newIntent(session.MethodBumpEpoch)}, all, true},
+	} {
+		before := f.lastOf(b.session).Cursor
+		var locked []string
+		f.must("commit", f.Update(f.ctx, func(tx session.Tx) error {
+			locked = nil
+			answers, _, err := session.Commit(f.ctx, lockedTx{tx, &locked}, []session.Submission{f.top.batch(false, c.ops...)}, session.DefaultConfig())
+			if err == nil && answers[0].Err != nil {
+				err = answers[0].Err
+			}
+			return err
+		}))
+		slices.Sort(locked)
+		same(f.fixture, c.what, slices.Compact(locked), c.locked)
+		same(f.fixture, c.what+": a cut", f.lastOf(b.session).Cursor > before, c.cut)
+	}
+}

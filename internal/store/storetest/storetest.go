@@ -133,6 +133,7 @@ var sharedTests = []test{
 	{"ReachLocks", testReachLocks},
 	{"ReachRace", testReachRace},
 	{"ReachBytes", testReachBytes},
+	{"ReachSpares", testReachSpares},
 	{"ReachPastForgotten", testReachPastForgotten},
 	{"Older", testOlder},
 	{"OlderLocksSpace", testOlderLocksSpace},
