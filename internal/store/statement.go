@@ -20,6 +20,7 @@ package store
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -30,7 +31,7 @@ import (
 // Column is the type of a list's column.
 type Column byte
 
-// The types of a list's columns: text, 64-bit integers, and bytes; Bytes only in {values}.
+// The types of a list's columns: text, 64-bit integers, and bytes.
 const (
 	Text  Column = 't'
 	Int   Column = 'i'
@@ -148,7 +149,7 @@ func statement(columns, text string) *Statement {
 	if s.SharedColumns > 0 {
 		s.SQLite.BulkShared = render(text, sqlite.expander(s.bulkShared, 0))
 	}
-	if !insert { // JSON cannot hold bytes
+	if !insert && !slices.Contains(s.Columns, Bytes) { // JSON cannot hold bytes
 		s.SQLite.Many = render(text, sqlite.expander(s.jsonEach, 1))
 	}
 	return s

@@ -2,6 +2,7 @@ package store
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,9 @@ func TestStatementForms(t *testing.T) {
 	for name, s := range statements {
 		if text := strings.Join([]string{s.SQLite.One, s.SQLite.Many, s.SQLite.Bulk, s.SQLite.BulkShared}, "; "); bare.MatchString(text) {
 			t.Errorf("SQLite compiles %s anew for each limit: %s", name, text)
+		}
+		if s.SQLite.Many != "" && slices.Contains(s.Columns, Bytes) {
+			t.Errorf("%s has bytes, which JSON cannot hold: %s", name, s.SQLite.Many)
 		}
 	}
 	if p := postgresStatement("t", `SELECT pg_notify('x', w.a) FROM {w}`); p.SQLite != (Forms{}) || p.Postgres.Many == "" {

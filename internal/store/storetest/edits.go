@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // testEdits: edits of large values among other ops, with the log trimmed in between.
@@ -65,6 +66,18 @@ func testEdits(t *testing.T, fresh Fresh) {
 	put("doc/1", document)
 	put("doc/2", document)
 	check("put")
+	for i := range 2 { // two values in one batch: the first edit stores each anew, the second what has changed
+		patch := fmt.Sprintf(`{"member00":"both %d"}`, i)
+		var ops []ledger.Intent
+		for _, key := range []string{"doc/1", "doc/2"} {
+			value, err := session.EditedValue(session.MethodPatch, []byte(want[key]), []byte(patch))
+			f.must("patch", err)
+			want[key] = string(value)
+			ops = append(ops, newIntent(session.MethodPatch, "key", key, "patch", json.RawMessage(patch)))
+		}
+		f.applied(a.o.batch(false, ops...))
+		check(fmt.Sprintf("edit %d of both", i))
+	}
 	for i := range 5 {
 		edit("doc/1", fmt.Sprintf(`{"member%02d":"new %d"}`, 11*i, i))
 		check(fmt.Sprintf("edit %d", i))
