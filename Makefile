@@ -77,7 +77,7 @@ test-slow: ## run the crash and soak tests, minutes long, and those of the bench
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either
 	.ci/old $(OLD) bin/mooring-old
-	MOORING_OLD_BINARY=$(CURDIR)/bin/mooring-old $(PGTEST) go test -count=1 -tags upgrade -run '^Test(ReplicasOfTwoVersions|NewOpsWaitForTheUpgrade|ReachAtAnOlderServer)$$' ./internal/e2e
+	MOORING_OLD_BINARY=$(CURDIR)/bin/mooring-old $(PGTEST) go test -count=1 -tags upgrade -run '^Test(ReplicasOfTwoVersions|NewOpsWaitForTheUpgrade|ReachAtAnOlderServer|LargeForksBesideAnOlderServer)$$' ./internal/e2e
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench

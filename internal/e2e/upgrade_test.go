@@ -335,6 +335,65 @@ func TestReachAtAnOlderServer(t *testing.T) {
 	newHome(t).feed(line, "session", "append", atNew+"/"+child, "--wait")
 }
 
+// A large fork that a server of this version has made is a session as any other for an older server beside it, and for clients of
+// either version: they read it, follow it and append to it.
+func TestLargeForksBesideAnOlderServer(t *testing.T) {
+	old, database, servers, ref := oldAndNew(t)
+	servers[1].start("")
+	h := newHome(t)
+	owner, space := "@"+writeRef(t, at(ref, servers, 1)), "@"+writeRef(t, at(servers[0].owner(), servers, 1))
+	var lines strings.Builder
+	for i := range 15 {
+		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%02d","payload":{"id":"m%02d","text":%q}}`+"\n", i, i, strings.Repeat(fmt.Sprint(i%10), 700_000))
+	}
+	h.feed(lines.String(), "session", "append", owner, "-", "--wait")
+	var file string
+	forkAt := func(server int) string {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fork, err := capability.ParseRef(strings.TrimSpace(string(line)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "@" + writeRef(t, at(fork, servers, server))
+	}
+	text := strings.Repeat("1", 700_000)
+	h.do("admin", "upgrade", "finish", "--data", servers[1].data, "--database-url", database) // although the older one runs
+	eventually(t, "a fork is made in pieces", func() bool {                                   // its log begins after its source's cursor
+		file = filepath.Join(t.TempDir(), "fork.ref")
+		h.do("session", "fork", owner, "--owner", space, "--to", file)
+		h.do("outbox", "drain")
+		var shown struct{ Cursor uint64 }
+		if err := json.Unmarshal([]byte(h.do("session", "show", forkAt(1), "--json")), &shown); err != nil {
+			t.Fatal(err)
+		}
+		return shown.Cursor == 17
+	})
+	n := 0
+	for server := range servers {
+		for _, binary := range []string{old, ""} {
+			guest := newHome(t)
+			guest.path = binary
+			if out := guest.do("session", "export", forkAt(server)); strings.Count(out, text) != 2 { // m01 and m11
+				t.Errorf("at server %d %q exports %d bytes", server, binary, len(out))
+			}
+			n++
+			guest.feed(fmt.Sprintf(`{"method":"put","key":"message/more%d","payload":{"id":"more%d"}}`, n, n), "session", "append", forkAt(server), "--wait")
+		}
+	}
+	for server := range servers {
+		for _, binary := range []string{old, ""} {
+			guest := newHome(t)
+			guest.path = binary
+			if out := guest.do("session", "tail", forkAt(server), "--from", "17", "--json"); strings.Count(out, `"key":"message/more`) != n {
+				t.Errorf("server %d sends %q\n%s", server, binary, out)
+			}
+		}
+	}
+}
+
 // newOps appends ops on keys of own kinds, which the older version does not know.
 func (w *writing) newOps(round, n int) {
 	w.t.Helper()
