@@ -128,7 +128,7 @@ screenshots: build ## make the README's pictures (docs/images)
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm run screenshots --silent
 
 # A failure prints the seed to run it again with (SEED=N): internal/linear/doc.go.
-linearize: ## check recorded histories of appends, shares and revocations with Porcupine (FOR=10m)
+linearize: ## check recorded histories of appends, shares, reverts and revocations with Porcupine (FOR=10m)
 	$(PGTEST) go test -tags linear -run '^Test(Histories|WithoutTheLock)$$' -count 1 -v -timeout 0 ./internal/linear \
 		-for $(FOR)
 

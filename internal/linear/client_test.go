@@ -197,7 +197,8 @@ func (p *part) again(ctx context.Context, f func() error) error {
 // comesAgain says that a call with this answer is to be made again.
 func comesAgain(err error) bool {
 	var f *fault.Error
-	return errors.As(err, &f) && (f.Code.Transient() || f.Code == fault.Internal || f.Code == fault.Canceled)
+	return errors.As(err, &f) && (f.Code.Transient() || f.Code == fault.Internal || f.Code == fault.Canceled ||
+		f.Code == fault.Unsupported) // not yet in use, just after the start
 }
 
 // call makes one call and keeps it with its answer. severed has the connection
@@ -341,6 +342,11 @@ func (p *part) batch(c call) *ledger.Batch {
 			arg("ref", target.ID)
 		case opBump:
 			in.Method = "bumpEpoch"
+		case opRevert:
+			in.Method = "revert"
+			arg("to", keyOf(o.key))
+		case opUnrevert:
+			in.Method = "unrevert"
 		}
 		b.Ops = append(b.Ops, in)
 	}
@@ -389,7 +395,7 @@ func readAck(ack wire.Ack, b *ledger.Batch, sent batch) (answer, error) {
 		if o.status == ledger.Applied && r.Get("cursor").Uint() != o.cursor {
 			return a, fmt.Errorf("an outcome at cursor %d has the result %s", o.cursor, result)
 		}
-		if (sent.ops[i].kind == opPut || o.status != ledger.Applied) && o.cut+o.epoch != 0 {
+		if (sent.ops[i].kind == opPut || sent.ops[i].kind >= opRevert || o.status != ledger.Applied) && o.cut+o.epoch != 0 {
 			return a, fmt.Errorf("an outcome of %s has the result %s", sent.ops[i], result)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package linear shows that revocation is exact: that appends, shares, revokes
-// and epoch bumps of a session are linearizable, whichever replica each of them
-// goes to. It has tests only.
+// Package linear shows that revocation is exact: that appends, shares, revokes,
+// reverts and epoch bumps of a session are linearizable, whichever replica each
+// of them goes to. It has tests only.
 //
 // A history is what a handful of clients saw who worked on one session at the
 // same time, over the real wire, on real server processes: three on one Postgres

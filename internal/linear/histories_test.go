@@ -226,7 +226,7 @@ func (s seen) count(one func(what, result string)) {
 		case o.reason != fault.None && o.status != ledger.Conflict:
 			result += " " + o.reason.String()
 		}
-		one([...]string{"put", "share", "revoke", "bumpEpoch"}[c.batch.ops[i].kind], result)
+		one([...]string{"put", "share", "revoke", "bumpEpoch", "revert", "unrevert"}[c.batch.ops[i].kind], result)
 	}
 }
 
@@ -253,7 +253,9 @@ func (a *totals) checkBreadth(t *testing.T) {
 	}
 	for what, results := range map[string][]string{
 		"put": {"applied", "unchanged", "conflict", "denied revoked", "denied stale_epoch", "denied missing_right",
-			"batch_aborted revoked", "batch_aborted conflict"},
+			"batch_aborted revoked", "batch_aborted conflict", "rejected reverted", "batch_aborted reverted"},
+		"revert":               {"applied", "unchanged", "rejected not_found", "denied revoked", "denied stale_epoch", "denied missing_right"},
+		"unrevert":             {"applied", "rejected not_reverted", "denied revoked"},
 		"share":                {"applied", "denied revoked", "denied stale_epoch", "rejected already_exists", "rejected widening"},
 		"revoke":               {"applied", "unchanged", "denied revoked", "denied missing_right"},
 		"bumpEpoch":            {"applied", "denied stale_epoch"},

@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-const everything = capability.SessionRights
+const everything = capability.SessionRights | capability.Revert
 
 func apply(ref int, ops ...op) call { return call{kind: callApply, ref: ref, batch: batchOf(ops...)} }
 
@@ -37,9 +37,13 @@ func share(target int, rights capability.Rights) op {
 
 func revoke(target int) op { return op{kind: opRevoke, target: target} }
 
+func revertTo(key int) op { return op{kind: opRevert, key: key} }
+
 func revokeNow(ref, target int) call { return call{kind: callRevoke, ref: ref, target: target} }
 
 var (
+	unrevert = op{kind: opUnrevert}
+
 	bump    = op{kind: opBump}
 	bumpNow = call{kind: callBump}
 )
@@ -83,6 +87,20 @@ func TestModel(t *testing.T) {
 			{apply(0, put(0, 7)), answered(2, same(2))},
 			{apply(0, putAt(1, 0, 8)), answered(2, conflict)},
 			{apply(0, putAt(2, 0, 8)), answered(3, changed(3))},
+		},
+		"a revert hides, and is taken back": {
+			{apply(0, put(2, 1), put(0, 1), put(1, 1)), answered(4, changed(2), changed(3), changed(4))},
+			{apply(0, revertTo(3), unrevert), answered(4, rejected(fault.NotFound), rejected(fault.NotReverted))},
+			{apply(0, revertTo(0), revertTo(0), put(0, 2)), answered(5, changed(5), same(5), rejected(fault.Reverted))},
+			{apply(0, put(1, 1), put(2, 2)), answered(6, rejected(fault.Reverted), changed(6))},
+			{apply(0, revertTo(1), put(0, 1)), answered(7, changed(7), same(7))},
+			{apply(0, unrevert, put(1, 2)), answered(9, changed(8), changed(9))},
+		},
+		"a new message settles a revert": {
+			{apply(0, put(2, 1), put(0, 1)), answered(3, changed(2), changed(3))},
+			{apply(0, revertTo(0), put(1, 1)), answered(6, changed(4), changed(6))},
+			{apply(0, unrevert, revertTo(0), put(0, 1)), answered(7, rejected(fault.NotReverted), rejected(fault.NotFound), changed(7))},
+			{call{kind: callEvents}, answer{cursor: 7, log: "create  by r0\nput k2=1 by r0\nput k0=1 by r0\nrevert k0 by r0\nsettle k0 by r0\nput k1=1 by r0\nput k0=1 by r0\n"}},
 		},
 		"an expected cursor is the one before the batch": {
 			{apply(0, put(0, 1), putAt(1, 1, 1)), answered(3, changed(2), changed(3))},

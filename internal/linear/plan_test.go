@@ -133,7 +133,11 @@ func (p *planner) rights() capability.Rights {
 	if p.chance(75) {
 		return everything
 	}
-	return capability.Rights(1 + p.IntN(int(everything)))
+	for {
+		if some := capability.Rights(p.IntN(int(everything)+1)) & everything; some != 0 {
+			return some
+		}
+	}
 }
 
 // slot takes one of the refs that live as its victim, and a new one for a child
@@ -143,7 +147,7 @@ func (p *planner) slot(number int) slot {
 	if p.stern {
 		weights = []int{10, 75, 15}
 	}
-	s := slot{mood: endKind(p.weighted(weights...)), victim: p.IntN(p.refs), key: p.IntN(maxKeys), value: number + 1, rights: p.rights()}
+	s := slot{mood: endKind(p.weighted(weights...)), victim: p.IntN(p.refs), key: p.key(number), value: number + 1, rights: p.rights()}
 	if p.chance(85) {
 		s.victim = p.living()
 	}
@@ -155,6 +159,9 @@ func (p *planner) slot(number int) slot {
 	}
 	return s
 }
+
+// key is one of those that there are, or the next one: what is new settles a revert.
+func (p *planner) key(number int) int { return p.IntN(min(number+2, maxKeys)) }
 
 // living is a ref that lives, the owner's if no share does.
 func (p *planner) living() int {
@@ -207,7 +214,7 @@ func (p *planner) share(s slot) call {
 func (p *planner) call(s slot, number, client int) call {
 	acting := [...]int{s.victim, ownerRef, p.living(), p.IntN(p.refs), s.child}[p.weighted(60, 20, 10, 5, 5)]
 	equal := op{kind: opPut, key: s.key, value: s.value, compare: p.chance(20)}
-	fresh := op{kind: opPut, key: p.IntN(maxKeys), value: 100*(client+1) + number, compare: p.chance(20)}
+	fresh := op{kind: opPut, key: p.key(number), value: 100*(client+1) + number, compare: p.chance(20)}
 	shareChild := op{kind: opShare, target: s.child, rights: s.rights}
 	revokeVictim := op{kind: opRevoke, target: s.victim}
 	applied := func(ops ...op) call {
@@ -237,6 +244,13 @@ func (p *planner) call(s slot, number, client int) call {
 				applied(fresh, op{kind: opBump}),
 			}[p.weighted(30, 20, 25, 25)]
 		}
+	}
+	if !p.stern && p.chance(15) {
+		revert, unrevert := op{kind: opRevert, key: s.key}, op{kind: opUnrevert}
+		if p.chance(30) {
+			revert.key = p.key(number)
+		}
+		return [...]call{applied(revert), applied(unrevert), applied(revert, fresh), applied(equal, unrevert), applied(unrevert, revert)}[p.weighted(45, 25, 15, 10, 5)]
 	}
 	switch p.weighted(40, 12, 12, 6, 6, 12, 12) {
 	case 0:

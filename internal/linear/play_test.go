@@ -62,6 +62,8 @@ func (s *scene) line(e wire.Event) (string, error) {
 	switch method {
 	case "put":
 		what = fmt.Sprintf("%s=%d", strings.TrimPrefix(key, "message/"), gjson.Get(payload, "v").Int())
+	case "revert", "unrevert", "settle":
+		what = strings.TrimPrefix(gjson.Get(payload, "to").Str, "message/")
 	case "share", "revoke":
 		i, err := s.place(strings.TrimPrefix(key, "ref/"))
 		if err != nil {

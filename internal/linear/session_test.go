@@ -15,7 +15,9 @@ import (
 type session struct {
 	cursor uint64
 	epoch  uint64
-	values [maxKeys]int // 0: absent
+	values [maxKeys]int    // 0: absent
+	places [maxKeys]uint64 // of what is not absent: the cursor of its first put
+	revert revert
 	refs   [maxRefs]ref
 	log    string
 }
@@ -30,10 +32,36 @@ type ref struct {
 	cut    uint64 // where it was revoked; 0 while it was not
 }
 
+// revert hides a message and those whose places are after its.
+type revert struct {
+	inForce bool
+	key     int
+}
+
+// hidden says whether there is a message that is hidden.
+func (s *session) hidden(key int) bool {
+	return s.revert.inForce && s.values[key] != 0 && s.places[key] >= s.places[s.revert.key]
+}
+
+// settle ends a revert: what it hid is gone.
+func (s *session) settle(by int) {
+	if !s.revert.inForce {
+		return
+	}
+	s.emit("settle", fmt.Sprintf("k%d", s.revert.key), by)
+	gone := *s
+	for key := range s.values {
+		if gone.hidden(key) {
+			s.values[key], s.places[key] = 0, 0
+		}
+	}
+	s.revert = revert{}
+}
+
 // created is a session of which nothing but create has happened.
 func created() session {
 	s := session{epoch: 1}
-	s.refs[ownerRef] = ref{minted: true, owner: true, rights: capability.SessionRights}
+	s.refs[ownerRef] = ref{minted: true, owner: true, rights: everything}
 	s.emit("create", "", ownerRef)
 	return s
 }
@@ -157,6 +185,8 @@ func (k opKind) need() capability.Rights {
 		return capability.Append
 	case opShare:
 		return capability.Share
+	case opRevert, opUnrevert:
+		return capability.Revert
 	}
 	return capability.Revoke
 }
@@ -165,8 +195,14 @@ func (k opKind) need() capability.Rights {
 func (s *session) op(by int, o op) outcome {
 	switch o.kind {
 	case opPut:
-		if s.values[o.key] == o.value {
+		switch {
+		case s.hidden(o.key):
+			return outcome{status: ledger.Rejected, reason: fault.Reverted}
+		case s.values[o.key] == o.value:
 			return outcome{status: ledger.Applied, cursor: s.cursor, unchanged: true}
+		case s.values[o.key] == 0:
+			s.settle(by)
+			s.places[o.key] = s.cursor + 1
 		}
 		s.values[o.key] = o.value
 		s.emit("put", fmt.Sprintf("k%d=%d", o.key, o.value), by)
@@ -183,6 +219,24 @@ func (s *session) op(by int, o op) outcome {
 		return outcome{status: ledger.Applied, cursor: s.cursor, epoch: s.epoch}
 	case opRevoke:
 		return s.revoke(by, o.target)
+	case opRevert:
+		to := revert{true, o.key}
+		switch {
+		case s.values[o.key] == 0:
+			return outcome{status: ledger.Rejected, reason: fault.NotFound}
+		case s.revert == to:
+			return outcome{status: ledger.Applied, cursor: s.cursor, unchanged: true}
+		}
+		s.revert = to
+		s.emit("revert", fmt.Sprintf("k%d", o.key), by)
+		return outcome{status: ledger.Applied, cursor: s.cursor}
+	case opUnrevert:
+		if !s.revert.inForce {
+			return outcome{status: ledger.Rejected, reason: fault.NotReverted}
+		}
+		s.emit("unrevert", fmt.Sprintf("k%d", s.revert.key), by)
+		s.revert = revert{}
+		return outcome{status: ledger.Applied, cursor: s.cursor}
 	}
 	s.epoch++
 	s.emit("bumpEpoch", "", by)

@@ -12,7 +12,7 @@ import (
 // Bounds of a history, so that its state is one comparable value.
 const (
 	maxRefs = 16
-	maxKeys = 3
+	maxKeys = 12
 	maxOps  = 3 // of one batch
 )
 
@@ -60,12 +60,14 @@ const (
 	opShare
 	opRevoke
 	opBump
+	opRevert
+	opUnrevert
 )
 
 // op is one op intent.
 type op struct {
 	kind     opKind
-	key      int // opPut
+	key      int // opPut, opRevert
 	value    int // opPut, from 1
 	target   int // opShare: the new ref; opRevoke: the ref to revoke
 	rights   capability.Rights

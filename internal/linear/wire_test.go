@@ -249,8 +249,12 @@ func describeOn(ctx context.Context, session *rpc.Ref, read func(wire.SessionInf
 }
 
 func eventsOn(ctx context.Context, session *rpc.Ref, read func(cursor uint64, events wire.Event_List) error) error {
-	return ask(ctx, session, methodEvents, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return nil // from the beginning, as many as there are
+	return ask(ctx, session, methodEvents, words(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+		list, err := wire.Session_events_Params(s).NewUnderstands(1) // from the beginning, as many as there are
+		if err != nil {
+			return err
+		}
+		return list.Set(0, "revert")
 	}, func(s capnp.Struct, _ *rpc.Promise) error {
 		r := wire.Session_events_Results(s)
 		list, err := r.Events()

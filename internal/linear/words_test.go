@@ -48,6 +48,10 @@ func (o op) String() string {
 		text = fmt.Sprintf("share r%d (%s)", o.target, o.rights)
 	case opRevoke:
 		text = fmt.Sprintf("revoke r%d", o.target)
+	case opRevert:
+		text = fmt.Sprintf("revert to k%d", o.key)
+	case opUnrevert:
+		text = "unrevert"
 	}
 	if o.compare {
 		text += fmt.Sprintf(" if at %d", o.expected)
