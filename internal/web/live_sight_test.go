@@ -23,32 +23,43 @@ import (
 func TestNarrowRefs(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	m := r.create()
-	m.do(put("message/one", `{"role":"user"}`), put("part/one/p", `{"type":"text","text":"shown"}`), put("message/two", `{"role":"user"}`), put("part/two/p", `{"type":"text","text":"kept"}`))
-	ref := m.share(capability.MintRequest{Message: "one"})
-	b := newBrowser(t)
-	if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
-		t.Fatal(got.StatusCode, got.body)
-	}
-	at := m.do(put("part/two/q", `{"type":"text","text":"kept too"}`))
-	if html := b.get(r.url("/s/" + ref.ID)).body; !strings.Contains(html, "shown") || strings.Contains(html, "kept") || strings.Contains(html, "two") {
-		t.Errorf("the page is %s", html)
-	}
-	s := listen(t, b, r.url("/s/"+ref.ID+"/live?after=0"), "")
-	for {
-		got, err := s.next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(got.data, "kept") || strings.Contains(got.data, "two") {
-			t.Errorf("the stream has %v", got)
-		}
-		if got.event == "caught" && strings.HasPrefix(got.data, fmt.Sprintf(`{"cursor":%d,`, at)) {
-			break
-		}
-	}
-	if got := b.send(http.MethodGet, r.url("/s/"+ref.ID+"/block?key=part/two/p"), ""); got.StatusCode != http.StatusNotFound {
-		t.Errorf("a block that is not shown: %d", got.StatusCode)
+	for name, limits := range map[string]capability.MintRequest{
+		"one message":  {Message: "one"},
+		"some keys":    {ReadKeys: []string{"message/one", "part/one/"}},
+		"keys of ours": {ReadKeys: []string{"todo/1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := r.create()
+			m.do(put("message/one", `{"role":"user"}`), put("part/one/p", `{"type":"text","text":"shown"}`), put("message/two", `{"role":"user"}`), put("part/two/p", `{"type":"text","text":"kept"}`),
+				put("todo/1", `{"shown":1}`), put("todo/two", `["kept"]`))
+			ref := m.share(limits)
+			b := newBrowser(t)
+			if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
+				t.Fatal(got.StatusCode, got.body)
+			}
+			at := m.do(put("part/two/q", `{"type":"text","text":"kept too"}`), put("todo/two", `{"n":"kept"}`))
+			if html := b.get(r.url("/s/" + ref.ID)).body; !strings.Contains(html, "shown") || strings.Contains(html, "kept") || strings.Contains(html, "two") {
+				t.Errorf("the page is %s", html)
+			}
+			s := listen(t, b, r.url("/s/"+ref.ID+"/live?after=0"), "")
+			for {
+				got, err := s.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(got.data, "kept") || strings.Contains(got.data, "two") {
+					t.Errorf("the stream has %v", got)
+				}
+				if got.event == "caught" && strings.HasPrefix(got.data, fmt.Sprintf(`{"cursor":%d,`, at)) {
+					break
+				}
+			}
+			for _, key := range []string{"part/two/p", "todo/two"} {
+				if got := b.send(http.MethodGet, r.url("/s/"+ref.ID+"/block?key="+key), ""); got.StatusCode != http.StatusNotFound {
+					t.Errorf("a block that is not shown, %s: %d", key, got.StatusCode)
+				}
+			}
+		})
 	}
 }
 

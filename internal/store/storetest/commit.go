@@ -6,6 +6,9 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +24,7 @@ import (
 func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, now int64) {
 	f.Helper()
 	err := f.Update(f.ctx, func(tx session.Tx) (err error) {
-		clock := &clockTx{Tx: tx}
+		clock := &clockTx{Tx: tx, later: f.later}
 		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
 		now = clock.now
 		return err
@@ -49,12 +52,13 @@ func (f *fixture) applied(sub session.Submission) {
 // clockTx remembers its transaction's now.
 type clockTx struct {
 	session.Tx
-	now int64
+	later, now int64
 }
 
 func (t *clockTx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
 	rows, err := t.Tx.Load(ctx, w)
 	if rows != nil {
+		rows.Now += t.later
 		t.now = rows.Now
 	}
 	return rows, err
@@ -151,6 +155,9 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	wantEntries, wantTurns := w.model.State(id)
 	w.same("entries", entries, wantEntries)
 	w.same("turns", turns, wantTurns)
+	if base == 0 && row != nil && row.Life == session.Live {
+		w.follow(id)
+	}
 
 	rows := w.load(&session.ReadSet{Sessions: []string{id}, Grants: refs})
 	for _, ref := range refs {
@@ -189,6 +196,51 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	}
 }
 
+// followers are the grants of who follows a session, besides the owner.
+var followers = map[string]*capability.Grant{"of all": everything, "of a message": {Message: "m1"}, "of lists": {ReadKeys: []string{"todo/", "part/m1/"}},
+	"of some keys": {ReadKeys: []string{"todo/1", "plan", "schema/todo", "message/m0", "part/m0/"}}}
+
+// follow checks that what each reader is shown of the log, from its beginning on, folds to what it is
+// shown of the state.
+func (w *twin) follow(id string) {
+	w.Helper()
+	log, err := w.Store.ReadLog(w.ctx, id, 0, 1<<30, 1<<20, nil)
+	w.must("read log", err)
+	for name, g := range followers {
+		fold := session.NewFold(id)
+		shown := log.Shown(g)
+		for _, e := range shown.Events {
+			w.must("fold what is shown "+name, fold.Apply(e))
+		}
+		var state session.StateChunk
+		w.must("read state", w.Store.ReadState(w.ctx, id, nil, 1000, nil, func(p *session.Unscoped[*session.StateChunk]) error {
+			piece := p.Shown(g)
+			state.Entries, state.Turns = append(state.Entries, piece.Entries...), append(state.Turns, piece.Turns...)
+			return nil
+		}))
+		w.same("values folded from what is shown "+name, readable(fold.Entries(), fold.Turns()), readable(state.Entries, state.Turns))
+		if row := shown.Row; g == everything && fold.Hash() != session.StateHash(row.Cursor, row.Epoch, row.Life, state.Entries, state.Turns) {
+			w.Errorf("the log folds to another state")
+		}
+	}
+}
+
+// readable is a state as a reader may compare it.
+func readable(entries []*session.Entry, turns []*session.Turn) (all []string) {
+	for _, e := range entries {
+		claim := "free"
+		if c := e.Claim; c != nil {
+			claim = fmt.Sprint(c.Cursor, c.Renewed, c.Until, session.OutboxOf(c.Outbox), c.Worker, c.Ref, c.Actor)
+		}
+		all = append(all, fmt.Sprintf("%s@%d %d %s %s", e.Key, e.Cursor, e.Schema, e.Payload, claim))
+	}
+	for _, t := range turns {
+		all = append(all, fmt.Sprint(t.Message, t.Status, t.Begun, t.Ended))
+	}
+	slices.Sort(all)
+	return all
+}
+
 // testCommitScripts runs random scripts of everything that ops can do.
 func testCommitScripts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
@@ -197,10 +249,81 @@ func testCommitScripts(t *testing.T, fresh Fresh) {
 		for i := range 60 {
 			if i%20 == 19 {
 				s.newSession()
+				s.finish() // on the way, too: a purge or a delete hides what was before
 			}
 			s.step()
 		}
 		s.finish()
+	}
+}
+
+// testCommitEdits runs random scripts of what ops do with values of the users' own kinds: all of it
+// happens, by several writers, while leases end.
+func testCommitEdits(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	happened := map[string]int{}
+	for _, seed := range []uint64{1, 2, uint64(f.load(&session.ReadSet{}).Now)} {
+		t.Logf("seed %d", seed)
+		s := newScript(&twin{fixture: f, model: memtx.New(), seed: seed})
+		s.authors = s.authors[:1]
+		owner := s.authors[0]
+		guest := clientRef(owner.session)
+		s.commit(owner.batch(false, shareOp(guest, "read", "append")))
+		s.refs[owner.session] = append(s.refs[owner.session], guest)
+		s.authors = append(s.authors, s.open(owner.withRef(owner.ref)), s.open(owner.withRef(guest)))
+		for i := range 120 {
+			var group []session.Submission
+			for range 1 + s.rand.IntN(3) {
+				o := pick(s, s.authors)
+				var ops []ledger.Intent
+				for range 1 + s.rand.IntN(3) {
+					ops = append(ops, s.editOrEnd(o))
+				}
+				group = append(group, o.batch(s.oneIn(6), ops...))
+			}
+			if s.oneIn(5) && len(s.sent) > 0 {
+				group = append(group, pick(s, s.sent))
+			}
+			s.sent = append(s.sent, group...)
+			for j, a := range s.commit(group...) {
+				for k, out := range a.Outcomes {
+					in := &group[j].Batch.Ops[k]
+					what := fmt.Sprint(out.Status, " ", in.Method)
+					if in.Method == session.MethodClaim {
+						what += " of a " + in.Args[0].Name
+					}
+					happened[what]++
+				}
+			}
+			if s.oneIn(4) {
+				f.later += int64(s.rand.IntN(3000)) // a lease of a second may be over
+			}
+			if i%6 == 5 {
+				s.finish()
+			}
+			if s.oneIn(10) {
+				s.search()
+			}
+		}
+		s.finish()
+		for _, e := range s.model.Events(owner.session) {
+			happened[e.Method]++
+			if e.Method == session.MethodRelease && strings.Contains(string(e.Payload), `"broken":true`) {
+				happened["break"]++
+			}
+			if e.Method == session.MethodClaim && strings.Contains(string(e.Payload), `"claim"`) {
+				happened["renewal"]++
+			}
+			if strings.HasPrefix(e.Key, "schema/") {
+				happened["schema"]++
+			}
+		}
+	}
+	for _, what := range []string{"put", "patch", "add", "remove", "purge", "claim", "renewal", "release", "break", "lapse", "schema", "conflict put", "conflict patch",
+		"conflict add", "conflict remove", "applied claim of a prefix", "conflict claim of a key", "conflict release", "rejected put", "rejected patch", "rejected add", "rejected claim of a key", "denied purge"} {
+		if happened[what] == 0 {
+			t.Errorf("no %s has happened: %v", what, happened)
+		}
 	}
 }
 

@@ -349,6 +349,25 @@ func (s *script) edit(o *author) ledger.Intent {
 	return in
 }
 
+// editOrEnd is an edit, or, seldom, the end of a value.
+func (s *script) editOrEnd(o *author) ledger.Intent {
+	key := pick(s, []string{"todo/1", "todo/2", "plan"})
+	switch s.rand.IntN(30) {
+	case 0:
+		return newIntent(session.MethodPurge, "key", key)
+	case 1, 2:
+		in := newIntent(session.MethodRemove, "key", key)
+		if claim := s.claimOf(o, key); claim > 0 && s.oneIn(2) {
+			in.Args = append(in.Args, ledgertest.Args("claim", claim)...)
+		}
+		if s.oneIn(3) {
+			in.Args = append(in.Args, ledgertest.Args("expect", s.rand.IntN(40))...)
+		}
+		return in
+	}
+	return s.edit(o)
+}
+
 // claimOf is the cursor of a key's claim before the group, 0 if it has none.
 func (s *script) claimOf(o *author, key string) uint64 {
 	entries, _ := s.model.State(o.session)

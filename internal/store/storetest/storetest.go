@@ -181,6 +181,7 @@ var sharedTests = []test{
 	{"OppositeOrder", testOppositeOrder},
 	{"SnapshotsAreWhole", testSnapshots},
 	{"CommitScripts", testCommitScripts},
+	{"CommitEdits", testCommitEdits},
 	{"ReplicaScripts", testReplicaScripts},
 	{"ReplicasMeanwhile", testReplicasMeanwhile},
 	{"CommitClaim", testCommitClaim},
@@ -205,6 +206,7 @@ type fixture struct {
 	testing.TB
 	ctx context.Context
 	*store.Store
+	later int64 // how much later it is for commits than by the database's clock, in ms
 }
 
 // OpenStream is the store's for a ref that may do something.
