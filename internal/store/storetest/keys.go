@@ -150,7 +150,7 @@ func (f *fixture) checkKeys(id string) {
 		log[e.Cursor] = e
 	}
 	for name, g := range limitedRefs {
-		for _, prefix := range []string{"", "message/", "part/", "part/m2/", "part/m/", "model/", "model/x/", "session/", "none/"} {
+		for _, prefix := range []string{"", "message/", "part/", "part/m2/", "part/m/", "model/", "model/x/", "none/"} {
 			for _, order := range []session.KeyOrder{session.ByKey, session.ByPut} {
 				for _, page := range []struct {
 					limit, bytes int
