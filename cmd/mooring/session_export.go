@@ -14,10 +14,11 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {
-	var children, compacted bool
+	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export REF",
 		Short: "Print the folded session as an opencode export",
@@ -29,7 +30,9 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"is always one JSON document of many lines; --json changes only errors. --children adds, in a\n" +
 			"member children, the exports of the session's children that REF reaches, or else of which the\n" +
 			"home folder has a ref, with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
-			"session that is compacted, the summary and the messages after the mark.\n\n" + refHelp,
+			"session that is compacted, the summary and the messages after the mark. --changed adds, in a member\n" +
+			"changed, who changed each value of your own kinds last, when (Unix ms) and at which cursor; session\n" +
+			"import ignores it.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
 		Args: argCount(1, 1),
@@ -39,17 +42,21 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.export(ctx, c, s, children, compacted)
+				return h.export(ctx, c, s, o)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&children, "children", false, "with the session's children, and theirs")
-	cmd.Flags().BoolVar(&compacted, "compacted", false, "the compacted view: the summary and what follows")
+	cmd.Flags().BoolVar(&o.children, "children", false, "with the session's children, and theirs")
+	cmd.Flags().BoolVar(&o.compacted, "compacted", false, "the compacted view: the summary and what follows")
+	cmd.Flags().BoolVar(&o.changed, "changed", false, "with who changed each value of your own kinds last, and when")
 	return cmd
 }
 
-func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, children, compacted bool) error {
-	doc, err := h.exportOf(ctx, c, s, children, compacted)
+// exportOptions are the flags of export.
+type exportOptions struct{ children, compacted, changed bool }
+
+func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) error {
+	doc, err := h.exportOf(ctx, c, s, o)
 	if err != nil {
 		return err
 	}
@@ -60,13 +67,13 @@ func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Sess
 	return out.Flush()
 }
 
-// exportOf returns the export of a session or of its compacted view, with its children if children is set.
-func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, children, compacted bool) (*opencode.Export, error) {
+// exportOf returns the export of a session.
+func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) (*opencode.Export, error) {
 	info, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: compacted})
+	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: o.compacted})
 	if err != nil {
 		return nil, err
 	}
@@ -80,13 +87,18 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 	}
 	doc := opencode.NewExport(entries, name)
 	doc.Origin = opencode.Origin(info.Session.Origin)
-	if at := info.Session.Compacted; !compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
+	if at := info.Session.Compacted; !o.compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
 		doc.SetCompacted(opencode.Compaction{Upto: at.Upto, Summary: at.Summary})
 	}
 	if doc.Orphans > 0 {
 		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(doc.Orphans, "part"))
 	}
-	if !children {
+	if o.changed {
+		if doc.Changed, err = changesOf(ctx, s, state); err != nil {
+			return nil, err
+		}
+	}
+	if !o.children {
 		return doc, nil
 	}
 	reaches := info.Grant.Children.Has(capability.Read) || capability.IsSpace(capability.Target(info.Grant.Ref))
@@ -106,11 +118,28 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		if err != nil {
 			return nil, err
 		}
-		below, err := h.exportOf(ctx, c, child, true, compacted)
+		below, err := h.exportOf(ctx, c, child, o)
 		if err != nil {
 			return nil, fmt.Errorf("child %s: %w", info.ID, err)
 		}
 		doc.AddChild(info.Parent.Key, below)
 	}
 	return doc, nil
+}
+
+// changesOf returns who changed the values of own kinds last. One that has changed since the state is left out.
+func changesOf(ctx context.Context, s *client.Session, state *client.State) (changes []opencode.Change, err error) {
+	for after, more := "", true; more; more = after != "" {
+		page, err := s.ListPage(ctx, client.KeyOptions{Order: client.ByKey}, after, lsTable)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page.Entries {
+			if k, bad := session.ParseKey(e.Key); bad == nil && k.Own() && e.Cursor <= state.Cursor {
+				changes = append(changes, opencode.Change{Key: e.Key, Cursor: e.Cursor, At: e.At.UnixMilli(), Ref: e.Ref, Actor: e.Actor})
+			}
+		}
+		after = page.Next
+	}
+	return changes, nil
 }

@@ -49,7 +49,21 @@ func TestShowOwnKinds(t *testing.T) {
 	if !strings.Contains(export, `"todo/2": {"title":"paint the boat","by":{"name":"Ann"},"tags":[]}`) {
 		t.Errorf("export prints\n%s", export)
 	}
+	changed := r.ok("session", "export", id, "--changed")
+	var doc struct {
+		Changed map[string]struct {
+			Cursor     uint64
+			At         int64
+			Ref, Actor string
+		}
+	}
+	if err := json.Unmarshal([]byte(changed), &doc); err != nil || len(doc.Changed) != 3 || doc.Changed["todo/2"].Cursor != doc.Changed["steps"].Cursor-1 ||
+		doc.Changed["todo/1"].Actor != "owner" || doc.Changed["todo/1"].At != shown.Values[1].At || !strings.HasPrefix(doc.Changed["steps"].Ref, id+".") {
+		t.Errorf("export --changed: %+v, %v", doc, err)
+	}
+	export = changed // an import ignores what that adds
 	again := strings.TrimSpace(r.okIn(strings.Replace(export, `"ses_small"`, `"ses_again"`, 1), "session", "import", "-", "--owner", r.owner()))
+	export = r.ok("session", "export", id)
 	if got := r.ok("session", "export", again); got != strings.Replace(export, `"ses_small"`, `"ses_again"`, 1) {
 		t.Errorf("exported, imported and exported again:\n%s", got)
 	}

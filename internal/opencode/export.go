@@ -32,6 +32,16 @@ type Export struct {
 	compacted Compaction // up to where the session is compacted, if they do not say it
 	Orphans   int        // parts without their message
 	Origin    Origin     // what the session was forked from
+	Changed   []Change   // of values of own kinds, by key; for people, an import reads it not
+}
+
+// Change is who changed a value last.
+type Change struct {
+	Key    string `json:"-"`
+	Cursor uint64 `json:"cursor"`
+	At     int64  `json:"at"` // Unix ms
+	Ref    string `json:"ref"`
+	Actor  string `json:"actor,omitempty"`
 }
 
 // exportChild is a child of the session, and the key of what started it.
@@ -146,6 +156,18 @@ func (d *Export) write(b *bytes.Buffer) {
 		b.Write(p.Payload)
 	}
 	if len(d.state) > 0 {
+		b.WriteString("\n  }")
+	}
+	for i, c := range d.Changed {
+		if i == 0 {
+			b.WriteString(",\n  \"changed\": {")
+		}
+		separate(b, i, "\n    ")
+		text, _ := json.Marshal(c) // strings and numbers always marshal
+		b.WriteString(`"` + c.Key + `": `)
+		b.Write(text)
+	}
+	if len(d.Changed) > 0 {
 		b.WriteString("\n  }")
 	}
 	if c := d.compacted; c != (Compaction{}) {
