@@ -32,7 +32,7 @@ type Export struct {
 	compacted Compaction // up to where the session is compacted, if they do not say it
 	Orphans   int        // parts without their message
 	Origin    Origin     // what the session was forked from
-	Changed   []Change   // of values of own kinds, by key; for people, an import reads it not
+	Changed   []Change   // of values of own kinds, by key; an import ignores it
 }
 
 // Change is who changed a value last.

@@ -36,10 +36,12 @@ var (
 		SELECT `+grantColumns+` FROM {w} CROSS JOIN LATERAL (SELECT * FROM grants g WHERE g.target = w.a AND `+reaches+` OFFSET 0) AS g`), statement("t", `
 		SELECT `+grantColumns+` FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND `+reaches))
 
-	// readTreeReached reads the living sessions that a tree's living refs reach.
+	// reachingOfTree are the sessions of a tree's living refs that reach others.
 	reachingOfTree = `WITH RECURSIVE ` + descendantsCTE + `, top(id) AS (
 		SELECT DISTINCT below.target FROM below
 		WHERE (SELECT CASE g.revoked WHEN 0 THEN g.reach END FROM grants g WHERE g.target = below.target AND g.tail = below.tail) > 0)`
+
+	// readTreeReached reads the living sessions that they reach.
 	readTreeReached = dialects(statement("", reachingOfTree+`
 		SELECT DISTINCT c.id FROM top
 		CROSS JOIN LATERAL (SELECT `+chain+` AS chain FROM sessions t WHERE t.id = top.id OFFSET 0) AS t
