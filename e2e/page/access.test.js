@@ -1,16 +1,12 @@
 // Who has access: sharing, revoking and replacing refs in a browser, and removing a value.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import jsQR from "jsqr";
-import { desktop, launch, phone, Visit } from "../rig/browser.js";
+import { axe, desktop, launch, phone, Visit } from "../rig/browser.js";
 import { Commands, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
 import { Agent } from "../rig/writer.js";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 let browser;
 before(async () => (browser = await launch()));

@@ -1,14 +1,10 @@
 // For everybody: axe on every page, phone and desktop, both themes, print, keyboard, reduced motion.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { desktop, launch, phone, Visit } from "../rig/browser.js";
+import { axe, desktop, launch, phone, Visit } from "../rig/browser.js";
 import { Server } from "../rig/mooring.js";
 import { Agent, Share, shareSample } from "../rig/writer.js";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 let browser;
 before(async () => (browser = await launch()));

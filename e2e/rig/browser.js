@@ -1,13 +1,17 @@
 // Chromium, and what is watched in every page: errors, violations of the policy, requests.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
 const executablePath = process.env.CHROMIUM_BIN ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find((f) => existsSync(f)) ?? "";
 
 export const desktop = { width: 1280, height: 800 };
 export const phone = { width: 390, height: 844 };
+
+/** The checks of accessibility, as a script that a page evaluates. */
+export const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Starts Chromium; close it after the tests. */
 export function launch() {
