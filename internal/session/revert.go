@@ -79,6 +79,16 @@ func (list Reverts) any(head func(*Revert) *Entry, hides func(*Revert, *Entry) b
 	return false
 }
 
+// First returns the first place of what they hide.
+func (list Reverts) First() (at KeyPosition) {
+	for i := range list {
+		if r := &list[i]; i == 0 || (KeyPosition{r.Ord, MessageKey(r.message())}).Compare(ByPut, at) < 0 {
+			at = KeyPosition{r.Ord, MessageKey(r.message())}
+		}
+	}
+	return at
+}
+
 // message returns the id of the message that r is to, or to a part of.
 func (r *Revert) message() string { return messageOf(r.To) }
 

@@ -60,7 +60,7 @@ var statements = map[string]*Statement{
 	"listByKey": listByKey, "listByPut": listByPut, "listAmong": listAmong, "nthPut": nthPut, "listSorted": listSorted, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
 	"readIndex": readIndex, "seeIndex": seeIndex, "beginIndex": beginIndex, "setIndex": setIndex, "dropIndex": dropIndex, "lockIndexes": lockIndexes, "readChanged": readChanged,
 	"insertWords": insertWords, "dropWords": dropWords, "dropWordsBetween": dropWordsBetween, "findWords": findWords,
-	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,
+	"statKeys": statKeys, "statGrown": statGrown, "statMessages": statMessages, "statEntries": statEntries, "statEvents": statEvents, "statEnds": statEnds,
 	"pageSessions": pageSessions, "pageAuditHeads": pageAuditHeads, "readHashes": readHashes, "claimKey": claimKey, "pruneWriters": pruneWriters,
 }
 
