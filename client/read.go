@@ -261,9 +261,12 @@ func (s *Session) EventsOf(ctx context.Context, after Position, keys []string, l
 // checkSelected refuses events about keys that were not asked for: a server of an earlier version
 // sends all.
 func checkSelected(keys []string, events []Event) error {
-	for i := range events {
-		e := &events[i]
-		if !e.Hidden && e.Method != session.MethodFinalize && e.Method != session.MethodFork && !capability.CoversKey(keys, e.Key) { // the two embed others
+	selected, refused := session.SelectKeys(keys)
+	if refused != nil {
+		return refused
+	}
+	for _, e := range events {
+		if !e.Hidden && !selected.Shows(&session.Event{Method: e.Method, Key: e.Key}) {
 			return errAllKeys()
 		}
 	}

@@ -288,8 +288,8 @@ func (s *Selection) Chunk(shown *StateChunk) *StateChunk {
 	return &of
 }
 
-// leavesOut reports whether a mark replaces an event.
-func (s *Selection) leavesOut(e *Event) bool { return s != nil && !showsEvent(s.asked, e) }
+// Shows reports whether an event, or a part of it, is selected; a mark replaces any other. Its method and key say so.
+func (s *Selection) Shows(e *Event) bool { return s == nil || showsEvent(s.asked, e) }
 
 // withHash returns the event with the hash that is shown for it.
 func (e *Event) withHash(hash Hash) *Event {

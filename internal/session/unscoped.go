@@ -197,7 +197,7 @@ const hiddenEventBytes = 16
 
 // Bytes is the approximate cost of event i on its way to a subscriber of some keys under g.
 func (u UnscopedEvents) Bytes(i int, g *capability.Grant, keys *Selection) int {
-	if e := u.list[i]; !showsEvent(g, e) || keys.leavesOut(e) {
+	if e := u.list[i]; !showsEvent(g, e) || !keys.Shows(e) {
 		return hiddenEventBytes
 	}
 	return u.list[i].Bytes()
