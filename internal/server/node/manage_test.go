@@ -379,9 +379,24 @@ func TestManageEndsWithACut(t *testing.T) {
 			if first.outcomes[0].Status != ledger.Applied {
 				t.Fatalf("%+v", first.outcomes[0])
 			}
+			held, err := r.held(ref).Open(t.Context(), m.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			given := r.owner.New(m.id) // goes on under the new root, and else ends at the cut
+			if err := held.Share(t.Context(), capability.MintRequest{ID: given.ID, Hash: given.Secret.Hash(), Rights: capability.Read}); err != nil {
+				t.Fatal(err)
+			}
 			before := rowOf(t, st, other.id).Cursor
 			end.end(ref)
 			cut := rowOf(t, st, m.id).Cursor
+			grants, err := st.ReadAccess(t.Context(), m.id, []string{given.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g := grants.Grants[given.ID]; name == "revoked" && g.Cut != cut || name == "rotated" && (g.Revoked != 0 || g.Parent != r.owner.ID) {
+				t.Errorf("%s at %d: what was made in the session is %+v", name, cut, g)
+			}
 			k.until(t, name+": the end of the subscription", func() bool { return k.ended != nil })
 			if k.ended.Code != fault.Revoked {
 				t.Errorf("%s: the subscriber was told %v", name, k.ended)
