@@ -483,3 +483,57 @@ func TestNothingOfManageAfterTheCut(t *testing.T) {
 		}
 	})
 }
+
+// A page of a session's refs goes on from one tree to the next: that of the owner's ref that lives first, then the
+// ones that it replaced, then what was made under the right manage.
+func TestManageListsAllTrees(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		m := r.create(p)
+		guest := p.share(m, "rights", []string{"read"})
+		replaced := m.owner
+		m.owner = r.owner.New(m.id)
+		if _, err := r.held(replaced).Rotate(t.Context(), session.Rotation{ID: m.owner.ID, Hash: m.owner.Secret.Hash()}, false); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{m.owner.ID, guest.ID, replaced.ID}
+		managed, err := r.held(r.spaceRef(capability.Manage)).Open(t.Context(), m.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var others []string
+		for range 70 {
+			ref := r.owner.New(m.id)
+			if err := managed.Share(t.Context(), capability.MintRequest{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.Read}); err != nil {
+				t.Fatal(err)
+			}
+			others = append(others, ref.ID)
+		}
+		for limit, pages := range map[int]int{0: 2, 2: 37, 10: 8} {
+			var got []string
+			n := 0
+			for q := (session.TreeQuery{Limit: limit}); n == 0 || q.After != ""; n++ {
+				page, err := managed.Refs(t.Context(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if limit > 0 && len(page.Rows) > limit {
+					t.Errorf("a page of %d refs, not %d", len(page.Rows), limit)
+				}
+				for _, row := range page.Rows {
+					got = append(got, row.Grant.ID)
+				}
+				q.After = page.Next
+			}
+			if len(got) < len(want) || !slices.Equal(got[:len(want)], want) || !slices.Equal(slices.Sorted(slices.Values(got[len(want):])), slices.Sorted(slices.Values(others))) {
+				t.Errorf("by %d: %v, want %v and %v", limit, got, want, others)
+			}
+			if n != pages {
+				t.Errorf("by %d: %d pages, not %d", limit, n, pages)
+			}
+		}
+	})
+}
