@@ -484,6 +484,64 @@ func TestNothingOfManageAfterTheCut(t *testing.T) {
 	})
 }
 
+// While a ref is revoked, sessions are opened under it: each that was opened in time gets the cut, and nothing under the
+// ref commits after that; the others are not opened.
+func TestNothingIsOpenedAfterTheCut(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		for range 5 {
+			var all []*made
+			for range 24 {
+				all = append(all, r.create(p))
+			}
+			ref := r.spaceRef(capability.Manage)
+			var opening sync.WaitGroup
+			begun := make(chan struct{}, len(all))
+			for _, m := range all {
+				space := r.held(ref)
+				opening.Go(func() {
+					live, err := space.Open(t.Context(), m.id)
+					begun <- struct{}{}
+					if err == nil {
+						_, err = live.ApplyDirect(t.Context(), putIntent("message/m9", map[string]string{"role": "user"}))
+					}
+					if err != nil && fault.CodeOf(err) != fault.Revoked {
+						t.Errorf("opened: %v", err)
+					}
+				})
+			}
+			<-begun
+			if _, err := r.held(r.owner).RevokeInSpace(t.Context(), ref.ID); err != nil {
+				t.Fatal(err)
+			}
+			opening.Wait()
+			for _, m := range all {
+				page, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, 100, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opened := false
+				for _, row := range auditOf(t, st, m.id) {
+					opened = opened || row.Act == capability.AuditManage
+				}
+				ended := false
+				for _, e := range page.Shown(&capability.Grant{Owner: true, Rights: capability.OwnerRights}).Events {
+					if ended && e.Ref == ref.ID {
+						t.Errorf("%s at %d is under the ref, after its cut", e.Method, e.Cursor)
+					}
+					ended = ended || e.Method == "revoke" && e.Key == "ref/"+ref.ID
+				}
+				if ended != opened {
+					t.Errorf("opened %v, and ended there %v", opened, ended)
+				}
+			}
+		}
+	})
+}
+
 // A page of a session's refs goes on from one tree to the next: that of the owner's ref that lives first, then the
 // ones that it replaced, then what was made under the right manage.
 func TestManageListsAllTrees(t *testing.T) {
