@@ -138,6 +138,7 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	if row != nil && page.Row != nil {
 		base, row.Base = page.Row.Base, page.Row.Base
 		row.Bytes = page.Row.Bytes // the model keeps all of its log
+		row.Left = page.Row.Left   // and all rows
 	}
 	w.same("row", page.Row, row)
 	w.same("log", page.Events, append([]*session.Event(nil), log[base:]...)) // nil if empty
@@ -209,6 +210,9 @@ func (w *twin) follow(id string) {
 	for name, g := range followers {
 		fold := session.NewFold(id)
 		shown := log.Shown(g)
+		if g != everything && slices.ContainsFunc(shown.Events, func(e *session.Event) bool { return session.IsRevert(e.Method) }) {
+			continue // it reads the state again
+		}
 		for _, e := range shown.Events {
 			w.must("fold what is shown "+name, fold.Apply(e))
 		}

@@ -188,6 +188,10 @@ func (s *script) step() {
 	if s.oneIn(4) {
 		s.search()
 	}
+	if s.oneIn(4) { // in the middle of what a revert hid, too; the model removes nothing
+		_, err := s.RemoveReverted(s.ctx, 1+s.rand.IntN(3))
+		s.must("remove what was reverted", err)
+	}
 }
 
 // search compares what searches find in a session with a look at every value.
@@ -256,7 +260,7 @@ func (s *script) op(o *author) ledger.Intent {
 	part := fmt.Sprintf("part/%s/p%d", message, s.rand.IntN(2))
 	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b", "todo/1"})
 	var in ledger.Intent
-	switch s.rand.IntN(27) {
+	switch s.rand.IntN(31) {
 	case 0, 1, 2, 3, 4:
 		in = putOp(key, `{"title":"t%d","text":"é%d"}`, s.rand.IntN(3), s.rand.IntN(3))
 	case 5:
@@ -296,6 +300,9 @@ func (s *script) op(o *author) ledger.Intent {
 		}
 	case 22, 23, 24, 25:
 		in = s.edit(o)
+	case 26, 27, 28, 29:
+		in = pick(s, []ledger.Intent{newIntent(session.MethodRevert, "to", "message/"+message), newIntent(session.MethodRevert, "to", part), newIntent(session.MethodRevert, "cursor", 2+s.rand.IntN(30)),
+			newIntent(session.MethodUnrevert), newIntent(session.MethodCompact, "upto", fmt.Sprintf("message/m%d", s.oldest+s.rand.IntN(3)), "summary", "message/"+message)})
 	default:
 		in = putOp(key, `{"n":%d}`, s.rand.IntN(2))
 		if s.oneIn(20) {

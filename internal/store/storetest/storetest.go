@@ -162,6 +162,7 @@ var sharedTests = []test{
 	{"Turns", testTurns},
 	{"Claims", testClaims},
 	{"FreeKeys", testFreeKeys},
+	{"RevertScripts", testRevertScripts},
 	{"OrphansKeepTheLog", testOrphansKeepTheLog},
 	{"ReadTree", testReadTree},
 	{"ReadTrees", testReadTrees},
