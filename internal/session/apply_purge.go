@@ -88,7 +88,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if slot.entry == nil && len(touched) == 0 {
+	if slot.entry == nil && !a.v.eraseReverted(a.s, key) && len(touched) == 0 {
 		return purgeResult{changeResult: a.unchanged()}, nil
 	}
 	payload := purgePayload{Key: key}

@@ -319,6 +319,24 @@ func (v *view) replaceReverted(s *sessionView, key string) {
 	}
 }
 
+// eraseReverted makes this group remove the row of a key that the database still has, though a settled revert has removed it from
+// the state, with the other such rows of its message; it reports whether there is one that was to stay.
+func (v *view) eraseReverted(s *sessionView, key string) bool {
+	head := HeadOf(key)
+	if s.row.Left == nil || head == "" {
+		return false
+	}
+	if v.storeErr == nil {
+		v.storeErr = v.loadLeft(s, slices.Compact([]string{head, key}))
+	}
+	row := s.stored[key]
+	if row == nil || s.replaced(row) || !s.hasLeft(row) {
+		return false
+	}
+	v.replaceReverted(s, head)
+	return true
+}
+
 // left returns a message as it was when a revert was settled, or as it was put since then; nil if there was
 // none. The key was given to loadLeft.
 func (s *sessionView) left(r *Revert, key string) *Entry {
@@ -326,6 +344,27 @@ func (s *sessionView) left(r *Revert, key string) *Entry {
 		return head
 	}
 	return s.stored[key]
+}
+
+// leftHead is left for one message.
+func (s *sessionView) leftHead(key string) func(*Revert) *Entry {
+	return func(r *Revert) *Entry { return s.left(r, key) }
+}
+
+// hasLeft reports whether a row that the database has was removed from the state by a settled revert. Its message was given to
+// loadLeft.
+func (s *sessionView) hasLeft(row *Entry) bool {
+	return Reverts(s.row.Left.Reverts).any(s.leftHead(HeadOf(row.Key)), func(r *Revert, head *Entry) bool { return r.Hides(row, head) })
+}
+
+// replaced reports whether this group removes such a row.
+func (s *sessionView) replaced(row *Entry) bool {
+	for _, gone := range s.reverted {
+		if gone.Removes(row) {
+			return true
+		}
+	}
+	return false
 }
 
 // loadLeft reads messages as the database has them.
@@ -375,19 +414,9 @@ func (v *view) dropLeft(rows *Rows) error {
 		if err := v.loadLeft(s, heads); err != nil {
 			return err
 		}
-		head := func(key string) func(*Revert) *Entry {
-			return func(r *Revert) *Entry { return s.left(r, key) }
-		}
-		maps.DeleteFunc(entries, func(key string, e *Entry) bool {
-			for _, gone := range s.reverted {
-				if gone.Removes(e) {
-					return true
-				}
-			}
-			return reverts.any(head(HeadOf(key)), func(r *Revert, head *Entry) bool { return r.Hides(e, head) })
-		})
+		maps.DeleteFunc(entries, func(_ string, e *Entry) bool { return s.replaced(e) || s.hasLeft(e) })
 		maps.DeleteFunc(turns, func(message string, t *Turn) bool {
-			return reverts.any(head(MessageKey(message)), func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
+			return reverts.any(s.leftHead(MessageKey(message)), func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
 		})
 	}
 	return nil

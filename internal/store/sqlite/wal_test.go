@@ -91,6 +91,50 @@ func TestPurgedLeavesTheFiles(t *testing.T) {
 	}
 }
 
+// TestPurgedAfterARevertLeavesTheFiles: also a value that a settled revert has removed from the state, and whose row has not left
+// yet, in a log that has it or is trimmed.
+func TestPurgedAfterARevertLeavesTheFiles(t *testing.T) {
+	t.Parallel()
+	for _, trimmed := range []bool{false, true} {
+		for _, together := range []bool{false, true} {
+			dir := t.TempDir()
+			s := openIn(t, dir)
+			a := storetest.NewAgent(t, s)
+			secret := func(key string) json.RawMessage { return json.RawMessage(`{"text":"sk-leaked-4711-` + key + `"}`) }
+			a.Do("put", "key", "message/a", "payload", json.RawMessage(`{}`))
+			a.Do("begin", "message", "b", "payload", secret("b"))
+			a.Do("put", "key", "part/b/1", "payload", secret("1"))
+			a.Do("finalize", "message", "b", "status", "completed", "parts", json.RawMessage(`[{"id":"2","payload":{"text":"sk-leaked-4711-2"}}]`))
+			a.Do("put", "key", "part/b/3", "payload", json.RawMessage(`{"kept":"kept-3"}`))
+			if trimmed {
+				for more := true; more; {
+					var err error
+					if more, err = s.Trim(t.Context(), a.Session, -time.Hour, 100, 1<<20); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			a.Do("revert", "to", "message/b")
+			purges := [][]any{{"purge", "key", "part/b/1"}, {"purge", "key", "part/b/2"}, {"purge", "key", "message/b"}}
+			if together { // in the group of the settle
+				a.DoAll(append([][]any{{"put", "key", "message/c", "payload", json.RawMessage(`{}`)}}, purges...)...)
+			} else {
+				a.Do("put", "key", "message/c", "payload", json.RawMessage(`{}`))
+				if stands(t, dir, "sk-leaked-4711") == nil {
+					t.Fatal("the secret was never in the files")
+				}
+				for _, p := range purges {
+					a.Do(p[0].(string), p[1:]...)
+				}
+			}
+			if found := stands(t, dir, "sk-leaked-4711"); found != nil {
+				t.Errorf("trimmed %v, together %v: the secret stands in %v", trimmed, together, found)
+			}
+			a.Do("put", "key", "part/b/1", "payload", json.RawMessage(`{}`))
+		}
+	}
+}
+
 // TestPurgedEditsLeaveTheFiles: also what an edit of a large value added, which is stored apart; and
 // nothing is stored apart any more of a value that is put whole, or gone.
 func TestPurgedEditsLeaveTheFiles(t *testing.T) {

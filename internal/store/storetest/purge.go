@@ -40,6 +40,16 @@ func (a *Agent) Do(method string, args ...any) {
 	}
 }
 
+// DoAll is Do for several ops, in one batch.
+func (a *Agent) DoAll(ops ...[]any) {
+	a.f.Helper()
+	var list []ledger.Intent
+	for _, op := range ops {
+		list = append(list, newIntent(op[0].(string), op[1:]...))
+	}
+	a.f.applied(a.o.batch(false, list...))
+}
+
 // Try is Do for an op that may be refused.
 func (a *Agent) Try(method string, args ...any) ledger.Outcome {
 	a.f.Helper()
