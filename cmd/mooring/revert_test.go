@@ -29,6 +29,9 @@ func TestRevert(t *testing.T) {
 	if out := r.ok("session", "show", id); !strings.Contains(out, "reverted to  message/msg_2, by owner at cursor ") {
 		t.Errorf("it shows\n%s", out)
 	}
+	if out := r.ok("session", "show", strings.TrimSpace(r.ok("share", id, "--rights", "read", "--message", "msg_1"))); !strings.Contains(out, "reverted to  what the ref does not show, at cursor ") {
+		t.Errorf("to a ref of a message it shows\n%s", out)
+	}
 	if out := r.ok("session", "export", id); strings.Contains(out, "again") {
 		t.Errorf("it exports\n%s", out)
 	}

@@ -226,7 +226,7 @@ func (r *shownReverted) text() string {
 	case r == nil:
 		return ""
 	case r.To == "":
-		return fmt.Sprintf("at cursor %d", r.Cursor)
+		return fmt.Sprintf("what the ref does not show, at cursor %d", r.Cursor)
 	}
 	return fmt.Sprintf("%s, by %s at cursor %d: that and what comes after it is hidden", r.To, r.Actor, r.Cursor)
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -39,9 +40,9 @@ func sessionRevertCmd(h *homeFlags) *cobra.Command {
 				op:   op,
 				summary: func(r singleResult) string {
 					if r.Unchanged {
-						return fmt.Sprintf("it was reverted to %s already", r.To)
+						return fmt.Sprintf("it was reverted to %s already", cmp.Or(r.To, "what the ref may not read"))
 					}
-					return fmt.Sprintf("reverted to %s at cursor %d: that and what comes after it is hidden (mooring session unrevert shows it again)", r.To, r.Cursor)
+					return fmt.Sprintf("reverted to %s at cursor %d: that and what comes after it is hidden (mooring session unrevert shows it again)", cmp.Or(r.To, "what the ref may not read"), r.Cursor)
 				},
 			})
 		},
@@ -75,7 +76,7 @@ func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
 				none: "nothing was shown again",
 				op:   func(b *client.Batch) { b.Unrevert() },
 				summary: func(r singleResult) string {
-					return fmt.Sprintf("%s and what comes after it is shown again, from cursor %d on", r.To, r.Cursor)
+					return fmt.Sprintf("%s and what comes after it is shown again, from cursor %d on", cmp.Or(r.To, "what was hidden"), r.Cursor)
 				},
 			})
 		},

@@ -7,13 +7,22 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
 // revertResult is the result of revert and unrevert.
 type revertResult struct {
 	changeResult
-	To string `json:"to"` // the message or part that the session is, or was, reverted to
+	To string `json:"to,omitempty"` // the message or part that the session is, or was, reverted to, which a ref that may not read has to have named
+}
+
+// reverted returns the result of what was done by the op, of a revert to r.
+func (a *applier) reverted(done changeResult, r *Revert, named bool) revertResult {
+	if !named && !a.grant.Rights.Has(capability.Read) {
+		return revertResult{changeResult: done}
+	}
+	return revertResult{done, r.To}
 }
 
 func (o *opRevert) apply(a *applier) (result, *fault.Error) {
@@ -25,7 +34,7 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	if at := &a.s.row.Revert; at.To == r.To && at.Ord == r.Ord && at.Part == r.Part {
-		return revertResult{a.unchanged(), r.To}, nil
+		return a.reverted(a.unchanged(), &r, !o.byCursor), nil
 	}
 	if err := a.abortTurns(&r); err != nil {
 		return nil, err
@@ -33,7 +42,7 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 	ev := a.emit(MethodRevert, "", 1, encode(r.payload(&a.s.row.Revert)))
 	r.Cursor, r.Actor, r.At = ev.Cursor, ev.Actor, ev.At
 	a.v.changeRow(a.s).Revert = r
-	return revertResult{a.changed(), r.To}, nil
+	return a.reverted(a.changed(), &r, !o.byCursor), nil
 }
 
 func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
@@ -46,7 +55,7 @@ func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
 	}
 	a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: r.To}))
 	a.v.changeRow(a.s).Revert = Revert{}
-	return revertResult{a.changed(), r.To}, nil
+	return a.reverted(a.changed(), &r, false), nil
 }
 
 // coversAll refuses what is to be done to all messages of sessions that are not live, and under refs of a part of

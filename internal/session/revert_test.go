@@ -279,6 +279,24 @@ func TestWhoReverts(t *testing.T) {
 	}
 }
 
+// The result names a message to who may read, and to who has named it.
+func TestResultsOfReverts(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	for _, c := range []struct {
+		by    string
+		named any
+		found any
+	}{{o.share([]string{"revert"}), "message/c", nil}, {o.share([]string{"read", "revert"}), "message/c", "message/c"}} {
+		w := o.under(c.by)
+		mustEqual(t, "named", w.apply(op("revert", "to", "message/c"))["to"], c.named)
+		mustEqual(t, "again", w.apply(op("revert", "to", "message/c"))["to"], c.named)
+		mustEqual(t, "taken back", w.apply(op("unrevert"))["to"], c.found)
+		mustEqual(t, "by cursor", w.apply(op("revert", "cursor", 8))["to"], c.found)
+		mustEqual(t, "again", w.apply(op("revert", "cursor", 8))["to"], c.found)
+	}
+}
+
 // What a fork copies of a reverted session.
 func TestForkOfAReverted(t *testing.T) {
 	t.Parallel()
