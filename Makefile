@@ -89,10 +89,10 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,node,upgrade $(PKG)
 	GOOS=linux GOARCH=386 go vet $(PKG)
 	GOOS=windows GOARCH=amd64 go vet $(PKG)
-	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)
+	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,node,upgrade $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
@@ -108,7 +108,7 @@ e2e: build ## the JavaScript client and the page for people, in Node and Chromiu
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx haproxy
 	go test -count=1 -tags curl -run '^TestCurl$$' ./internal/httpapi
-	PATH="$$PATH:/usr/sbin" $(PGTEST) go test -count=1 -tags nginx -run '^Test(Nginx|BalancedReplicas)$$' ./internal/e2e
+	PATH="$$PATH:/usr/sbin" $(PGTEST) go test -count=1 -tags nginx,node -run '^Test(Nginx|BalancedReplicas|HistoriesWithJavaScript)$$' ./internal/e2e
 
 e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODES="22 24 26")
 	@.ci/need node npm

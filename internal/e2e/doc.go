@@ -9,6 +9,9 @@
 // model_test.go is a second, sequential and independent statement of what a
 // session is; check_test.go compares with it what the server shows.
 //
+// history_test.go has random histories of everything that there is, over every wire and with both clients; what it compares with
+// is package session's fold of the log.
+//
 // Everything else is a story a file. Those with the build tag crash take
 // minutes: make test-slow.
 package e2e

@@ -45,6 +45,7 @@ func (h *history) check() {
 	for _, k := range h.g.family {
 		w := logs[k.id()]
 		w.checkCuts(h)
+		w.checkFork(h, logs)
 		for _, in := range h.sights(k) {
 			h.checkReads(w, in)
 		}
@@ -52,7 +53,7 @@ func (h *history) check() {
 	for _, f := range h.follows {
 		h.checkFollower(logs[f.in.session()], f)
 	}
-	h.checkVerbs(logs)
+	h.checkVerbs()
 }
 
 // wholeLog reads a session's log once no lease ends soon any more.
@@ -178,6 +179,44 @@ func (w *wholeLog) checkCuts(h *history) {
 	}
 }
 
+// checkFork: a fork begins with what its source was at its cursor, up to its message.
+func (w *wholeLog) checkFork(h *history, logs map[string]*wholeLog) {
+	h.t.Helper()
+	if w.log[0].Method != session.MethodFork {
+		return
+	}
+	var from struct {
+		Source, Message string
+		At              uint64
+	}
+	if err := json.Unmarshal(w.log[0].Payload, &from); err != nil {
+		h.t.Fatal(err)
+	}
+	source := logs[from.Source]
+	had, err := folded(from.Source, source.log[:from.At])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	has, err := folded(w.kin.id(), w.log[:1])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	last := had.Entry(session.MessageKey(from.Message))
+	values := func(f *session.Fold) (all []string) {
+		for _, e := range f.Entries() {
+			head := f.Entry(session.HeadOf(e.Key))
+			gone := slices.ContainsFunc([]string{e.Key, session.HeadOf(e.Key)}, func(key string) bool { return source.purged[key] > 0 || w.purged[key] > 0 })
+			if !gone && (last == nil || f != had || head == nil || session.CompareEntries(head, last) <= 0) {
+				all = append(all, e.Key+" "+string(compact(e.Payload)))
+			}
+		}
+		return all
+	}
+	if a, b := canonical(values(had)), canonical(values(has)); a != b {
+		h.t.Errorf("%s was forked from %s at %d, up to %q:\n%s", w.kin.id(), from.Source, from.At, from.Message, difference(a, b))
+	}
+}
+
 // shown is the state at a cursor as a sight shows it, by the log.
 func (w *wholeLog) shown(in *sight, at uint64) (*shownState, error) {
 	f, err := folded(w.kin.id(), w.log[:at])
@@ -189,14 +228,13 @@ func (w *wholeLog) shown(in *sight, at uint64) (*shownState, error) {
 
 // shownOf is a folded state as a sight shows it.
 func shownOf(f *session.Fold, in *sight, hash string) *shownState {
-	asked := capability.Grant{ReadKeys: in.keys}
 	s := &shownState{Cursor: f.Cursor, Hash: hash}
 	var c session.Compaction
 	if in.compacted && in.grant.ShowsAllKeys() && in.grant.VisibleFrom <= 1 {
 		c = f.Compacted()
 	}
 	for _, e := range f.Entries() {
-		if !session.ShowsEntry(&in.grant, e) || !session.InScope(&asked, e.Key) {
+		if !in.shows(e.Key) || e.Since < in.grant.VisibleFrom {
 			continue
 		}
 		if c.LeavesOut(f.Entry(session.HeadOf(e.Key))) {
@@ -213,7 +251,7 @@ func shownOf(f *session.Fold, in *sight, hash string) *shownState {
 	}
 	for _, t := range f.Turns() {
 		key := session.MessageKey(t.Message)
-		if session.InScope(&in.grant, key) && session.InScope(&asked, key) && t.Begun >= in.grant.VisibleFrom && !c.LeavesOut(f.Entry(key)) {
+		if in.shows(key) && t.Begun >= in.grant.VisibleFrom && !c.LeavesOut(f.Entry(key)) {
 			s.Turns = append(s.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended, session.OutboxOf(t.Outbox), t.Ref})
 		}
 	}
@@ -301,6 +339,15 @@ func visible(events []shownEvent) []shownEvent {
 	return slices.DeleteFunc(slices.Clone(events), func(e shownEvent) bool { return e.Hidden })
 }
 
+// shows says whether a key is in sight.
+func (s *sight) shows(key string) bool {
+	among := func(keys []string) bool {
+		return keys == nil || slices.ContainsFunc(keys, func(k string) bool { return key == k || strings.HasSuffix(k, "/") && strings.HasPrefix(key, k) })
+	}
+	m := s.grant.Message
+	return among(s.grant.ReadKeys) && among(s.keys) && (m == "" || key == "message/"+m || strings.HasPrefix(key, "part/"+m+"/"))
+}
+
 // embedding are methods whose events have values of more keys than one, or are about all: what is shown of them differs.
 var embedding = []string{session.MethodFork, session.MethodFinalize, session.MethodPurge, session.MethodRevert, session.MethodUnrevert, session.MethodSettle, session.MethodCompact}
 
@@ -309,8 +356,11 @@ var marker = regexp.MustCompile(`"at":\s*"((?:todo|note|message|part|session|mod
 // checkSeen: of the events after a cursor, those that a sight shows are seen once each and in order, and nothing of what it
 // does not show.
 func (w *wholeLog) checkSeen(in *sight, after uint64, seen []shownEvent, to uint64) error {
-	asked := capability.Grant{ReadKeys: in.keys}
-	shows := func(key string) bool { return session.InScope(&in.grant, key) && session.InScope(&asked, key) }
+	for i, e := range seen {
+		if e.Cursor <= after || i > 0 && e.Cursor <= seen[i-1].Cursor {
+			return fmt.Errorf("event %d (%s %s) was seen twice, or out of order", e.Cursor, e.Method, e.Key)
+		}
+	}
 	i := 0
 	for _, e := range w.log[:to] {
 		if e.Cursor <= after || e.Cursor < in.grant.VisibleFrom {
@@ -323,11 +373,11 @@ func (w *wholeLog) checkSeen(in *sight, after uint64, seen []shownEvent, to uint
 		}
 		embeds := slices.Contains(embedding, e.Method)
 		switch {
-		case got == nil && shows(e.Key):
+		case got == nil && in.shows(e.Key):
 			return fmt.Errorf("event %d (%s %s) is not seen", e.Cursor, e.Method, e.Key)
 		case got == nil:
 			continue
-		case !shows(e.Key) && !embeds:
+		case !in.shows(e.Key) && !embeds:
 			return fmt.Errorf("event %d (%s %s) is seen", e.Cursor, e.Method, e.Key)
 		}
 		same := e
@@ -342,13 +392,13 @@ func (w *wholeLog) checkSeen(in *sight, after uint64, seen []shownEvent, to uint
 			return fmt.Errorf("event %d was seen as\n%s\nand is\n%s", e.Cursor, canonical(*got), canonical(e))
 		}
 		for _, m := range marker.FindAllSubmatch(got.Payload, -1) {
-			if key := string(m[1]); !shows(key) {
+			if key := string(m[1]); !in.shows(key) {
 				return fmt.Errorf("event %d (%s %s) shows a value of %s: %s", e.Cursor, e.Method, e.Key, key, got.Payload)
 			}
 		}
 	}
 	if i < len(seen) {
-		return fmt.Errorf("event %d (%s %s) was seen after %d of %d, or twice", seen[i].Cursor, seen[i].Method, seen[i].Key, i, len(seen))
+		return fmt.Errorf("event %d (%s %s) is seen", seen[i].Cursor, seen[i].Method, seen[i].Key)
 	}
 	return nil
 }
@@ -395,11 +445,13 @@ func (h *history) checkFollower(w *wholeLog, f *following) {
 			return
 		}
 		got.State = shownOf(fold, &f.in, w.log[end-1].Hash)
-		for i := range got.State.Entries {
-			got.State.Entries[i].Ord = nil // it counts what it is shown
-		}
 	}
 	if got.State != nil && got.Ended == fault.None {
+		for i := range got.State.Entries {
+			if !f.in.whole() {
+				got.State.Entries[i].Ord = nil // it counts what it is shown
+			}
+		}
 		want, err := w.shown(&f.in, end)
 		if err == nil {
 			err = w.compareStates(&f.in, want, got.State)
@@ -419,9 +471,23 @@ func (s *sight) folds() bool {
 	return s.whole() || s.grant.Message == "" && s.grant.VisibleFrom <= 1 && !capability.TouchesKeys(shows, "message/") && !capability.TouchesKeys(shows, "part/")
 }
 
-// checkVerbs: every verb has been applied and refused.
-func (h *history) checkVerbs(logs map[string]*wholeLog) {
+// left are methods that no history has: they end all refs of a session, or the session.
+var left = []string{session.MethodBumpEpoch, session.MethodDelete}
+
+// checkVerbs: every verb has been applied and refused, and there is no other method.
+func (h *history) checkVerbs() {
 	h.t.Helper()
+	sent := map[string]bool{}
+	for _, b := range h.sent {
+		for _, o := range b.ops {
+			sent[o.Method] = true
+		}
+	}
+	for _, m := range session.Methods() {
+		if sent[m] == slices.Contains(left, m) {
+			h.t.Errorf("the history has the method %s: %t", m, sent[m])
+		}
+	}
 	for _, v := range verbs {
 		h.t.Logf("%-22s applied %3d times, refused %3d times", v, h.g.applied[v], h.g.refused[v])
 		if h.g.applied[v] == 0 || h.g.refused[v] == 0 {

@@ -17,7 +17,7 @@ import (
 // TestHistories has Go's client on both sides of HTTP; history_node_test.go has JavaScript's.
 func TestHistories(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		runHistory(t, db, 90, func(srv *server) party { return newGoParty(t, srv) })
+		runHistory(t, newRand(t), db, func(srv *server, _ *httpParty) party { return newGoParty(t, srv) })
 	})
 }
 
@@ -42,13 +42,16 @@ type following struct {
 	from start
 }
 
-// runHistory runs a history of so many rounds. other makes the party that is the helper.
-func runHistory(t *testing.T, db database, rounds int, other func(*server) party) {
+// rounds are how often each writer sends something in a history, and more often until it has done everything.
+const rounds = 90
+
+// runHistory runs a history. other makes the party that is the helper.
+func runHistory(t *testing.T, r *rand.Rand, db database, other func(*server, *httpParty) party) {
 	t.Helper()
-	r := newRand(t)
 	srv := startServer(t, serverConfig{URL: db.url(t)})
+	byHTTP := newHTTPParty(t, srv)
 	h := &history{t: t, rand: r, srv: srv, names: []string{owner, worker, helper}, parties: map[string]party{
-		owner: newGoParty(t, srv), worker: newHTTPParty(t, srv), helper: other(srv)}}
+		owner: newGoParty(t, srv), worker: byHTTP, helper: other(srv, byHTTP)}}
 	h.g = &generator{rand: r, space: srv.owner(), size: 6, refs: map[string]*given{}, applied: map[string]int{}, refused: map[string]int{}}
 	for _, name := range h.names {
 		h.links = append(h.links, h.parties[name].cuts())
@@ -73,7 +76,10 @@ func runHistory(t *testing.T, db database, rounds int, other func(*server) party
 		l.Cut() // and with it the fault that is left
 	}
 	h.check()
-	t.Logf("%d batches, %d sessions, %d followers, %d cuts", len(h.sent), len(h.g.family), len(h.follows), cuts)
+	t.Logf("%d batches, %d sessions, %d followers, %d cuts, %d batches repeated over another wire", len(h.sent), len(h.g.family), len(h.follows), cuts, byHTTP.elsewhere)
+	if byHTTP.again != nil && byHTTP.elsewhere == 0 {
+		t.Error("no batch was repeated over another wire")
+	}
 }
 
 // round sends batches together, and waits for all.

@@ -87,11 +87,11 @@ type watching interface {
 
 // watched is what a follower was shown.
 type watched struct {
-	Base   *shownState  `json:"base"` // that it began from; nil for none
-	Events []shownEvent `json:"events"`
-	State  *shownState  `json:"state"` // as the client follows it; nil if it does not
-	Ended  fault.Code   `json:"-"`     // why its ref has ended
-	at     uint64       // the last cursor that it was told of
+	Base   *shownState // that it began from; nil for none
+	Events []shownEvent
+	State  *shownState // as the client follows it; nil if it does not
+	Ended  fault.Code  // why its ref has ended
+	at     uint64      // the last cursor that it was told of
 }
 
 // sentBatch is a batch of a history.
@@ -206,7 +206,7 @@ func tidyEvents(events []shownEvent) []shownEvent {
 
 // compact takes the white space between the parts of a JSON text away; nothing else may differ.
 func compact(text json.RawMessage) json.RawMessage {
-	if len(text) == 0 {
+	if len(text) == 0 || string(text) == "null" { // it was purged
 		return nil
 	}
 	var b bytes.Buffer
@@ -484,6 +484,10 @@ type httpParty struct {
 	http       *http.Client
 
 	seqs map[string]uint64 // by session: the last
+
+	// again repeats a batch with its first op's seq over another wire; nil if there is none.
+	again     func(b *sentBatch, seq uint64) (got []client.Outcome, duplicates int, err error)
+	elsewhere int // batches that were
 }
 
 func newHTTPParty(t testing.TB, srv *server) *httpParty {
@@ -623,6 +627,13 @@ func (p *httpParty) send(b *sentBatch) ([]client.Outcome, error) {
 			return nil, fmt.Errorf("asked again, %d duplicates:\n%s\nat first\n%s", ack.Duplicates, canonical(got), canonical(first))
 		}
 		first = got
+	}
+	if p.again != nil && !b.makes && b.in.open == "" {
+		got, duplicates, err := p.again(b, seq)
+		if err != nil || duplicates != len(b.ops) || canonical(got) != canonical(first) {
+			return nil, fmt.Errorf("over another wire, %d duplicates, %v:\n%s\nat first\n%s", duplicates, err, canonical(got), canonical(first))
+		}
+		p.elsewhere++
 	}
 	p.seqs[b.target()] += uint64(len(b.ops))
 	return first, nil

@@ -32,13 +32,31 @@ func anyPayload(rt *rapid.T) json.RawMessage {
 	return json.RawMessage(around + `{` + blank + `"k"` + blank + `:` + value + blank + `, "k": null}` + around)
 }
 
+// otherOps are of the other methods. What they change is each other's, so some apply and some do not.
+var otherOps = []func() ledger.Intent{
+	func() ledger.Intent { return op("put", "key", "todo/1", "payload", obj{"n": 1}) },
+	func() ledger.Intent { return op("put", "key", "schema/todo", "payload", obj{"maxProperties": 2}) },
+	func() ledger.Intent { return op("patch", "key", "todo/1", "patch", json.RawMessage(`{"p": 1.50}`)) },
+	func() ledger.Intent { return op("add", "key", "todo/1", "member", "n", "by", -1) },
+	func() ledger.Intent { return op("claim", "key", "todo/1", "lease", 3_600_000, "worker", "w") },
+	func() ledger.Intent { return op("claim", "prefix", "todo/", "lease", 3_600_000) },
+	func() ledger.Intent { return op("release", "key", "todo/1", "claim", 2) },
+	func() ledger.Intent { return op("begin", "message", "t", "payload", obj{}) },
+	func() ledger.Intent { return op("finalize", "message", "t", "status", "completed") },
+	func() ledger.Intent { return op("revert", "to", "message/m1") },
+	func() ledger.Intent { return op("revert", "cursor", 3) },
+	func() ledger.Intent { return op("unrevert") },
+	func() ledger.Intent { return op("compact", "upto", "message/m1", "summary", "message/m1") },
+	func() ledger.Intent { return op("purge", "key", "message/m2") },
+}
+
 // anyBatch is a batch of what applies and what does not.
 func anyBatch(rt *rapid.T, b *box, session string, done []string) *ledger.Batch {
 	var ops []ledger.Intent
 	for i := range rapid.IntRange(1, 4).Draw(rt, "ops") {
 		key := fmt.Sprintf("message/m%d", rapid.IntRange(0, 3).Draw(rt, "key"))
 		in := op("put", "key", key, "payload", anyPayload(rt))
-		switch rapid.IntRange(0, 7).Draw(rt, "kind") {
+		switch rapid.IntRange(0, 8).Draw(rt, "kind") {
 		case 0:
 			in = op("put", "key", "a bad key", "payload", anyPayload(rt))
 		case 1:
@@ -57,6 +75,8 @@ func anyBatch(rt *rapid.T, b *box, session string, done []string) *ledger.Batch 
 			}
 		case 6:
 			in.Args = append(in.Args, ledger.Arg{Name: "schema_version", JSON: []byte("no JSON")})
+		case 7:
+			in = rapid.SampledFrom(otherOps).Draw(rt, "op")()
 		}
 		ops = append(ops, in)
 	}
@@ -75,7 +95,7 @@ func TestARetryOverAnotherWireIsADuplicate(t *testing.T) {
 		r := start(t, st, nil)
 		rapid.Check(t, func(rt *rapid.T) {
 			m := r.create()
-			helper, err := capability.ParseRef(r.share(m, obj{"rights": []string{"read", "append"}, "actor": "owner/helper"}))
+			helper, err := capability.ParseRef(r.share(m, obj{"rights": []string{"read", "append", "schema", "revert", "compact"}, "actor": "owner/helper"}))
 			if err != nil {
 				rt.Fatal(err)
 			}
