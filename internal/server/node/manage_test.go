@@ -233,6 +233,14 @@ func TestManageTable(t *testing.T) {
 				}
 			}
 		}
+		m := r.under(maker).create(p)
+		for name, ref := range map[string]capability.Ref{"to create with": maker, "that is dead": dead} { // it learns nothing of sessions
+			_, there := r.held(ref).Open(t.Context(), m.id)
+			_, not := r.held(ref).Open(t.Context(), capability.SessionPrefix+ulid.Make().String())
+			if there == nil || not == nil || there.Error() != not.Error() {
+				t.Errorf("a ref %s opens a session: %v, and none: %v", name, there, not)
+			}
+		}
 		for name, id := range map[string]string{"no session": capability.SessionPrefix + ulid.Make().String(), "no id": "ses_1"} {
 			want := map[string]fault.Code{"no session": fault.NotFound, "no id": fault.BadArgument}[name]
 			if _, err := r.held(manager).Open(t.Context(), id); fault.CodeOf(err) != want {
