@@ -15,6 +15,11 @@ import (
 const statRange = `FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3}
 			AND CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END >= {4}`
 
+const (
+	statEntryColumns = `SELECT ` + entryMetaColumns + `, ` + entryLength + `, CASE WHEN e.grown > 0 THEN ` + entryValue + ` END`
+	inRange          = `e.session = {1} AND e.key >= w.a AND e.key < w.b`
+)
+
 var (
 	// statKeys counts the keys from {2} to below {3} whose values were written from cursor {4} on.
 	statKeys = statement("", `
@@ -28,10 +33,11 @@ var (
 		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND {kind} = 'message' AND (e.ord, e.ord_index, e.key) >= ({2}, {3}, {4})
 		ORDER BY e.ord, e.ord_index, e.key LIMIT {5}`)
 
-	// statEntries reads entries of ranges of keys, with the lengths of their values.
-	statEntries = statement("tt", `
-		SELECT `+entryMetaColumns+`, `+entryLength+`, CASE WHEN e.grown > 0 THEN `+entryValue+` END
-		FROM {w} CROSS JOIN entries e WHERE e.session = {1} AND e.key >= w.a AND e.key < w.b`)
+	// statEntries reads entries of ranges of keys, with the lengths of their values: one seek for each range, which on Postgres a
+	// LATERAL with an OFFSET keeps.
+	statEntries = dialects(statement("tt", statEntryColumns+`
+		FROM {w} CROSS JOIN LATERAL (SELECT * FROM entries e WHERE `+inRange+` OFFSET 0) AS e`), statement("tt", statEntryColumns+`
+		FROM {w} CROSS JOIN entries e WHERE `+inRange))
 
 	// statEvents counts the events from cursor {2} on that are in some of the ranges (session.EventRange).
 	statEvents = statement("ttt", `
