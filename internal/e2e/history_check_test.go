@@ -193,6 +193,9 @@ func (w *wholeLog) checkFork(h *history, logs map[string]*wholeLog) {
 		h.t.Fatal(err)
 	}
 	source := logs[from.Source]
+	if source.purged[session.MessageKey(from.Message)] > 0 {
+		return // nobody knows any more where it was
+	}
 	had, err := folded(from.Source, source.log[:from.At])
 	if err != nil {
 		h.t.Fatal(err)
@@ -205,6 +208,9 @@ func (w *wholeLog) checkFork(h *history, logs map[string]*wholeLog) {
 	values := func(f *session.Fold) (all []string) {
 		for _, e := range f.Entries() {
 			head := f.Entry(session.HeadOf(e.Key))
+			if head == nil && session.HeadOf(e.Key) != "" { // a part without its message goes by its own place
+				head = e
+			}
 			gone := slices.ContainsFunc([]string{e.Key, session.HeadOf(e.Key)}, func(key string) bool { return source.purged[key] > 0 || w.purged[key] > 0 })
 			if !gone && (last == nil || f != had || head == nil || session.CompareEntries(head, last) <= 0) {
 				all = append(all, e.Key+" "+string(compact(e.Payload)))

@@ -153,6 +153,9 @@ func (p *nodeParty) by(in sight, more map[string]any) map[string]any {
 		more["keys"] = in.keys
 	}
 	more["compacted"] = in.compacted
+	if in.byTime {
+		more["order"] = "time"
+	}
 	return p.at(in.door, more)
 }
 
@@ -175,7 +178,7 @@ func (p *nodeParty) send(b *sentBatch) ([]client.Outcome, error) {
 		if b.first.ID != "" {
 			made["first"] = p.ref(b.first).Text()
 		}
-		for _, name := range []string{"at", "message", "part"} {
+		for _, name := range []string{"at", "message", "part", "order"} {
 			if text := b.ops[0].argument(name); text != nil {
 				made[name] = text
 			}

@@ -45,6 +45,7 @@ var verbs = []string{"put", "remove", "patch", "add", "begin", "appendText", "fi
 type kin struct {
 	owner  capability.Ref
 	parent *kin
+	byTime bool              // it is ordered by the times of its messages
 	doors  map[string]*given // party → what it writes by
 	given  []*given
 	claims map[string]claimed // by key
@@ -108,7 +109,7 @@ func (g *generator) value(key string) json.RawMessage {
 	more := ""
 	switch kind, _, _ := strings.Cut(key, "/"); kind {
 	case "message":
-		more = fmt.Sprintf(`"role":"user", "time":{"created":%d}`, 1000+g.serial)
+		more = fmt.Sprintf(`"role":"user", "time":{"created":%d}`, 1000+g.rand.IntN(200))
 	case "part":
 		more = `"type" : "text","text":""`
 	default:
@@ -230,6 +231,9 @@ func (g *generator) makes(b *sentBatch, name string, good bool) *sentBatch {
 func (g *generator) make(b *sentBatch, name string, o planOp) *sentBatch {
 	b.makes, b.in, b.owner = true, door{ref: g.space}, g.space.New(capability.SessionPrefix+ulid.Make().String())
 	o.Args = append([]planArg{arg("ref", b.owner.ID), arg("hash", hashText(b.owner.Secret.Hash()))}, o.Args...)
+	if o.Method == "create" && g.in(3) {
+		o.set(arg("order", "time"))
+	}
 	b.add(name, o)
 	for _, to := range heldRights {
 		g.share(b, &given{ref: b.owner.New(b.owner.Target()), rights: to.rights}, "owner/"+to.by)
@@ -494,8 +498,8 @@ func (g *generator) learn(b *sentBatch) {
 		}
 		if i == 0 && b.makes {
 			k = &kin{owner: b.owner, doors: map[string]*given{}, claims: map[string]claimed{}, texts: map[string]uint64{}, open: map[string]string{}}
-			if o.Method == "create" && b.first.ID != "" {
-				k.parent = g.kin(b.first.Target())
+			if o.Method == "create" { // a fork goes on by its own log
+				k.parent, k.byTime = g.kin(b.first.Target()), o.argument("order") != nil
 			}
 			g.family = append(g.family, k)
 		}

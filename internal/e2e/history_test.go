@@ -139,6 +139,9 @@ func (h *history) sights(k *kin) []sight {
 			}
 		}
 	}
+	for i := range all {
+		all[i].byTime = k.byTime
+	}
 	return all
 }
 

@@ -65,6 +65,7 @@ type sight struct {
 	grant     capability.Grant // its limits alone
 	keys      []string         // that are asked for; nil is all
 	compacted bool
+	byTime    bool // the session is ordered by time
 }
 
 // whole says whether nothing is hidden from it.
@@ -289,7 +290,7 @@ func (p *goParty) batch(b *sentBatch) (*client.Batch, error) {
 	}
 	if b.ops[0].Method == session.MethodCreate {
 		b.argument("part", &o.Part)
-		o.Parent = first
+		o.Parent, o.ByTime = first, b.ops[0].argument("order") != nil
 		_, to := space.Create(o)
 		return to, nil
 	}

@@ -16,6 +16,7 @@ interface Door {
 interface Sight extends Door {
   readonly keys?: string[];
   readonly compacted: boolean;
+  readonly order?: string;
 }
 
 interface Op {
@@ -28,7 +29,7 @@ interface Op {
 interface Sending extends Door {
   readonly batch: string;
   readonly ops: Op[];
-  readonly make?: { owner: string; first?: string; fork: boolean; at?: number; message?: string; part?: string };
+  readonly make?: { owner: string; first?: string; fork: boolean; at?: number; message?: string; part?: string; order?: "time" };
 }
 
 /** A batch of another's outbox, as it goes over the wire. */
@@ -54,10 +55,10 @@ async function send({ batch: batchID, ops, make, ...door }: Sending) {
   let batch;
   if (make) {
     const space = await client.space(door.ref), owner = Ref.parse(make.owner), first = make.first === undefined ? undefined : await client.session(make.first);
-    const { at, message, part } = make;
+    const { at, message, part, order } = make;
     ({ batch } = make.fork
       ? space.fork(first!, { owner, batchID, ...(at !== undefined && { at }), ...(message !== undefined && { message }) })
-      : space.create({ owner, batchID, ...(first && { parent: first }), ...(part !== undefined && { part }) }));
+      : space.create({ owner, batchID, ...(first && { parent: first }), ...(part !== undefined && { part }), ...(order && { order }) }));
   } else batch = (await enter(door)).batch(batchID);
   for (const { method, args, expected } of make ? ops.slice(1) : ops) {
     const op = batch.do(method, Object.fromEntries(args.map(({ name, json }) => [name, jsonText(json)])));
@@ -112,7 +113,7 @@ class Follower {
     const { keys, compacted } = sight, signal = this.#stop.signal;
     this.#done = session.subscribe({ after: this.#cursor, ...(state && { hash: state.hash }), ...(keys && { keys }), compacted, signal }, async (event) => {
       this.#events.push(event);
-      if (this.state) fold(this.state, event);
+      if (this.state) fold(this.state, event, sight.order);
       if (this.state?.stale) Object.assign(this.state, { hidden: undefined, stale: undefined, view: undefined }, await session.snapshot(options(sight)));
       this.#cursor = event.cursor;
       this.#more();
