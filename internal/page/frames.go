@@ -39,7 +39,12 @@ func Frames(e *session.Event, place Placing) []Frame {
 		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload)}
 	case session.MethodBegin:
 		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
-	case session.MethodRemove, session.MethodPurge:
+	case session.MethodRemove:
+		return []Frame{gone(e.Key)}
+	case session.MethodPurge:
+		if read(e.Payload).at("left").Exists() { // of a message in a session that was ever reverted: its parts may be shown again
+			return []Frame{gone(e.Key), frame("reload", struct{}{})}
+		}
 		return []Frame{gone(e.Key)}
 	case session.MethodPatch, session.MethodAdd, // whose payload is the change alone
 		session.MethodClaim, session.MethodRelease, session.MethodLapse:

@@ -58,6 +58,8 @@ func TestFrames(t *testing.T) {
 		{"remove of the info", session.Event{Method: session.MethodRemove, Key: "session", Payload: []byte(`{}`)}, []string{`info  aria-label="About this session"></section>`}},
 		{"purge of the info", session.Event{Method: session.MethodPurge, Key: "session", Payload: []byte(`{"key":"session"}`)}, []string{`info  aria-label="About this session"></section>`}},
 		{"remove", session.Event{Method: session.MethodRemove, Key: "part/m/p", Payload: []byte(`{}`)}, []string{"gone part/m/p "}},
+		{"purge that may show parts", session.Event{Method: session.MethodPurge, Key: "message/m", Payload: []byte(`{"key":"message/m","left":{"parts":[{"id":"p","ord":[2,0]}]}}`)}, []string{"gone message/m ", "reload  "}},
+		{"purge, to a ref of a part", session.Event{Method: session.MethodPurge, Key: "message/m", Payload: []byte(`{"key":"message/m","left":{"hidden":1}}`)}, []string{"gone message/m ", "reload  "}},
 		{"purge", session.Event{Method: session.MethodPurge, Key: "message/m", Payload: []byte(`{"key":"message/m"}`)}, []string{"gone message/m "}},
 		{"begin", session.Event{Method: session.MethodBegin, Key: "message/m", Payload: []byte(`{"role":"assistant"}`)}, []string{"block message/m Assistant", "turn  writing"}},
 		{"appendText", session.Event{Method: session.MethodAppendText, Key: "part/m/p", Payload: []byte(`{"offset":7,"text":"more <b>"}`)}, []string{"text part/m/p more <b>"}},
