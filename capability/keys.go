@@ -11,13 +11,15 @@ import (
 
 // Bounds of a list of keys.
 const (
-	MaxKeys     = 16
-	MaxKeyBytes = 512 // of each text
+	MaxKeys      = 16
+	MaxKeyBytes  = 512 // of each text
+	MaxKindBytes = 64  // of the kind with which it begins
 )
 
-// CheckKeys checks the form of a list of keys, which errors call name: 1 to MaxKeys texts. One that
+// CheckKeys checks the form of a list of keys, which errors call name: 1 to MaxKeys texts, each of which begins
+// with what can be a kind of keys, as it would cover none otherwise. One that
 // ends in "/" covers every key that begins with it, any other covers exactly that key. nil, for no
-// limit, is well formed.
+// limit, is well formed. A ref that has other lists, from an earlier version, goes on.
 func CheckKeys(name string, keys []string) *fault.Error {
 	switch {
 	case keys == nil:
@@ -29,18 +31,31 @@ func CheckKeys(name string, keys []string) *fault.Error {
 	}
 	for _, k := range keys {
 		if !keyOrPrefix(k) {
-			return fault.BadArgument.With("%s: %q is neither a key nor a prefix: use 1 to %d letters, digits and _.:@+-/, as in todo/1, or todo/ for all below it", name, fault.Clip(k), MaxKeyBytes)
+			return fault.BadArgument.With("%s: %q is neither a key nor a prefix: it begins with a kind (a to z, digits, _ and -, the first a letter) and has up to %d letters, digits and _.:@+-/, as in todo/1, or todo/ for all below it", name, fault.Clip(k), MaxKeyBytes)
 		}
 	}
 	return nil
 }
 
 func keyOrPrefix(k string) bool {
-	if k == "" || len(k) > MaxKeyBytes || k[0] == '/' || strings.Contains(k, "//") {
+	if kind, _, _ := strings.Cut(k, "/"); !IsKind(kind) || len(k) > MaxKeyBytes || strings.Contains(k, "//") {
 		return false
 	}
 	for _, c := range []byte(k) {
 		if !alphanumeric(c) && !strings.ContainsRune("_.:@+-/", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsKind reports whether a text can be the kind with which a key begins, before its first slash.
+func IsKind(s string) bool {
+	if s == "" || len(s) > MaxKindBytes || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
 			return false
 		}
 	}

@@ -16,13 +16,14 @@ func TestCheckKeys(t *testing.T) {
 	for i := range many {
 		many[i] = "todo/"
 	}
-	long := strings.Repeat("k", capability.MaxKeyBytes)
-	for _, list := range [][]string{nil, {"todo/"}, {"plan"}, {"todo/1", "message/msg_1", "model/a/b:c@1.0+x-y/"}, {long}, many[1:]} {
+	kind := strings.Repeat("k", capability.MaxKindBytes)
+	long := kind + "/" + strings.Repeat("k", capability.MaxKeyBytes-len(kind)-1)
+	for _, list := range [][]string{nil, {"todo/"}, {"plan"}, {"todo/1", "message/msg_1", "model/a/b:c@1.0+x-y/"}, {long}, {kind + "/"}, {"a-1_/X"}, many[1:]} {
 		if err := capability.CheckKeys("read_keys", list); err != nil {
 			t.Errorf("%q: %v", list, err)
 		}
 	}
-	for _, list := range [][]string{{}, many, {""}, {"/"}, {"/todo"}, {"todo//1"}, {"todo/*"}, {"todo 1"}, {"todo\n"}, {"tödo/"}, {"todo/", "a,b"}, {long + "k"}} {
+	for _, list := range [][]string{{}, many, {""}, {"/"}, {"/todo"}, {"todo//1"}, {"todo/*"}, {"todo 1"}, {"todo\n"}, {"tödo/"}, {"todo/", "a,b"}, {long + "k"}, {"Todo/"}, {"todo/", "TODO"}, {"1/"}, {"_todo/"}, {"to.do/1"}, {"k" + kind + "/"}} {
 		err := capability.CheckKeys("read_keys", list)
 		if codeOf(err) != fault.BadArgument || !strings.HasPrefix(err.Message, "read_keys") || strings.Contains(err.Message, "\n") || len(err.Message) > 400 {
 			t.Errorf("%.40q: %v", list, err)
@@ -61,6 +62,7 @@ func TestMintNarrowsKeys(t *testing.T) {
 		"some of all":            {all, part, part, fault.None},
 		"inherited":              {part, nil, part, fault.None},
 		"the same":               {part, part, part, fault.None},
+		"what earlier refs have": {[]string{"Todo/"}, nil, []string{"Todo/"}, fault.None},
 		"fewer":                  {part, []string{"todo/mine/", "todo/1"}, []string{"todo/mine/", "todo/1"}, fault.None},
 		"one key":                {part, []string{"plan"}, []string{"plan"}, fault.None},
 		"another":                {part, []string{"todo/", "done/"}, nil, fault.Widening},

@@ -72,6 +72,13 @@ func TestManagedSession(t *testing.T) {
 	if _, err := mine.Audit(t.Context(), 0, 10); fault.CodeOf(err) != fault.Revoked {
 		t.Errorf("under the revoked one: %v", err)
 	}
+	_, forked := r.space(t, c).Fork(s, 0, client.CreateOptions{})
+	_, borne := r.space(t, c).Create(client.CreateOptions{Parent: s})
+	for _, b := range []*client.Batch{forked, borne} { // the server would refuse it for good
+		if _, err := b.Commit(t.Context()); fault.CodeOf(err) != fault.BadArgument {
+			t.Errorf("a fork or child of an opened session: %v", err)
+		}
+	}
 	if _, err := r.space(t, c).Open("issue-17"); fault.CodeOf(err) != fault.BadArgument {
 		t.Errorf("a session by another name: %v", err)
 	}

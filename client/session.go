@@ -181,7 +181,8 @@ type CreateOptions struct {
 	// source has no such message, or the ref it is read by does not show it.
 	Message string
 	// Parent is the session whose child the new one is, as the run of a sub-agent; nil is none. It is in the
-	// same space, and is passed along under its ref, which must allow to append to it. A fork has none. A
+	// same space, and is passed along under its own ref (BadArgument for one that Open returned), which must allow
+	// to append to it. A fork has none. A
 	// server of the version before does not know it: the outbox keeps the batch until it does (Unsupported).
 	Parent *Session
 	// Part is the key of the parent's message or part that starts the child; "" if none is named.
@@ -204,6 +205,7 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
 	args := s.createArgs(o)
 	if o.Parent != nil {
+		b.err = o.Parent.checkPassed()
 		b.batch.ForkViaSecret = o.Parent.saved.Secret
 		args = append(args, Arg{"parent", o.Parent.id}, Arg{"via", o.Parent.saved.ID})
 	}
@@ -221,8 +223,8 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 }
 
 // Fork returns a new session that begins as a copy of source as of a cursor (0: as of when the op
-// applies), of all of it or up to a message (CreateOptions.Message), under a ref that may read it. If
-// source's log was trimmed, its earlier states are gone: the op is then rejected.
+// applies), of all of it or up to a message (CreateOptions.Message), under a ref of its own that may read
+// it (BadArgument for one that Open returned). If source's log was trimmed, its earlier states are gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	o.ByTime = false
 	s, b := sp.newSession(o)
@@ -230,6 +232,7 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 		b.err = fault.Usage.With("fork: there is no session to fork")
 		return s, b
 	}
+	b.err = source.checkPassed()
 	b.batch.ForkViaSecret = source.saved.Secret
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
 	if at != 0 {
@@ -243,6 +246,15 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 	}
 	b.Do(session.MethodFork, append(args, s.createArgs(o)...)...)
 	return s, b
+}
+
+// checkPassed returns an error for a session that was opened through a ref of another: a server would refuse it for good as
+// what a fork copies, or as a parent.
+func (s *Session) checkPassed() error {
+	if s.opened {
+		return fault.BadArgument.With("the session is opened through a ref of another, and a fork or a child takes one of the session's own: make it with Share")
+	}
+	return nil
 }
 
 func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {

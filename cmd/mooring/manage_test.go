@@ -37,6 +37,8 @@ func TestASessionOfTheSpace(t *testing.T) {
 	r.fails(exitUsage, "--take-over", "rotate", in)
 	r.fails(exitRefused, "does not reach", "session", "show", guest+"/"+id)
 	r.fails(exitUsage, "mooring share", "link", in)
+	r.fails(exitUsage, "mooring share", "session", "fork", in)
+	r.fails(exitUsage, "mooring share", "session", "create", "--parent", in)
 	r.refusedAs(r.otherHome("maker"), "", []string{"missing_right"}, "session", "show", maker+"/"+id)
 	owner, _, _ := strings.Cut(r.ok("rotate", in, "--take-over"), "\n")
 	r.refusedAs(agent, putLine("d"), []string{"revoked"}, "session", "append", id, "--wait")

@@ -219,6 +219,14 @@ func notSavedError(id string, err error) error {
 	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", label)
 }
 
+// passedSession is session, for a fork's source and a child's parent, which take a ref of the session's own.
+func (h *homeFlags) passedSession(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	if _, _, err := h.ref(ctx, arg); err != nil {
+		return nil, err
+	}
+	return h.session(ctx, c, arg)
+}
+
 // session returns the session of a REF. For a session's id each verb uses the saved ref that has
 // the right it needs.
 func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {

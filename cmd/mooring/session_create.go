@@ -58,7 +58,7 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 func (h *homeFlags) create(ctx context.Context, c *client.Client, parent string, f *newSessionFlags) error {
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err == nil && parent != "" {
-		f.options.Parent, err = h.session(ctx, c, parent)
+		f.options.Parent, err = h.passedSession(ctx, c, parent)
 	}
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (f *forkFlags) parse() (at uint64, err error) {
 }
 
 func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at uint64, f *forkFlags) error {
-	source, err := h.session(ctx, c, arg)
+	source, err := h.passedSession(ctx, c, arg)
 	if err != nil {
 		return err
 	}

@@ -140,6 +140,7 @@ func TestARefForKeys(t *testing.T) {
 		args  []string
 	}{
 		{"--read-keys: \"todo/*\" is neither a key nor a prefix", []string{"share", id, "--rights", "read", "--read-keys", "todo/*"}},
+		{"--read-keys: \"Todo/\" is neither a key nor a prefix", []string{"share", id, "--rights", "read", "--read-keys", "Todo/"}},
 		{"--write-keys is empty", []string{"share", id, "--rights", "append", "--write-keys", ""}},
 		{"--write-keys limits the right append", []string{"share", id, "--rights", "read", "--write-keys", "todo/"}},
 		{"--read-keys and message exclude each other", []string{"share", id, "--rights", "read", "--read-keys", "todo/", "--message", "b"}},

@@ -115,6 +115,24 @@ test("a refused share says why in the server's words; every share is revoked; th
   await page.getByRole("button", { name: "Close" }).click();
   await visit.live();
   assert.equal(page.url(), made.split("#")[0]);
+
+  // The page of the space's owner says the same, however often the ref was replaced.
+  await page.goto(`${server.origin}/sessions#${await server.owner()}`);
+  await page.locator("ul.sessions").waitFor();
+  await page.goto(`${server.origin}/sessions/${agent.session.id}/access`);
+  await page.getByRole("button", { name: "Replace the owner's ref" }).click();
+  await dialog(page).getByText("One ref ends").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Revoke every share" }).click();
+  await dialog(page).getByText("Nothing that lives would end.").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Share…", exact: true }).click();
+  await page.getByLabel("What it is for").fill("under the space");
+  await page.getByRole("button", { name: "Make the ref" }).click();
+  await page.getByRole("button", { name: "Close" }).click();
+  await until("it is in the tree", async () => (await names(page)).includes("under the space"));
+  await page.getByRole("button", { name: "Revoke every share" }).click();
+  await dialog(page).getByText("One ref ends").waitFor();
   visit.clean();
 });
 

@@ -103,6 +103,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_in": int64(1) << 60}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "read_keys": []string{}}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "read_keys": []string{"todo/*"}}, fault.BadArgument},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "read_keys": []string{"Todo/"}}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "read_keys": "todo/"}, fault.Malformed},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "write_keys": []string{"todo/"}}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "read_keys": []string{"todo/"}, "message": "m"}, fault.BadArgument},

@@ -35,7 +35,7 @@ func (o *opCompact) apply(a *applier) (result, *fault.Error) {
 	}
 	c := Compaction{Upto: upto.Key, Ord: upto.Ord, Summary: summary.Key, Place: summary.Ord}
 	if r := &a.s.row.Revert; r.crosses(&c) {
-		return nil, errReverted(c.Summary, r)
+		return nil, errReverted(c.Summary, r, a.grant)
 	}
 	if at := a.s.row.Compacted(); at.InForce() && at.payload() == c.payload() {
 		return compactResult{a.unchanged(), c.Upto, c.Summary}, nil

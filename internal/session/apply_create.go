@@ -199,7 +199,7 @@ func (o *opFork) part(source *sessionView, via *capability.Grant, at uint64, ent
 		case head == nil || !ShowsEntry(via, head):
 			return nil, errNoMessage(o.message, at)
 		case scope.reverts.Hides(head, head):
-			return nil, errReverted(head.Key, &source.row.Revert)
+			return nil, errReverted(head.Key, &source.row.Revert, via)
 		}
 		scope.place = PositionOf(head)
 	}

@@ -119,7 +119,7 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 	}
 	if o.key.Kind == KeyMessage {
 		if r := &a.s.row.Revert; r.message() == o.key.Message { // the message stays of which parts are hidden
-			return nil, errReverted("a part of "+key, r)
+			return nil, errReverted("a part of "+key, r, a.grant)
 		}
 		t, err := a.v.turn(a.s, o.key.Message)
 		if err != nil {

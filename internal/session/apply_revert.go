@@ -136,7 +136,7 @@ func (o *opRevert) firstAfter(a *applier) (*Entry, *fault.Error) {
 // abortTurns ends the open turns that r hides, or hides a part of: as aborted, with events of their own, so
 // that their text does not depend on its deltas.
 func (a *applier) abortTurns(r *Revert) *fault.Error {
-	open, err := a.v.openTurns(a.s, "")
+	open, err := a.v.allOpenTurns(a.s)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (a *applier) notHidden(key string) *fault.Error {
 		}
 	}
 	if r.Hides(e, head.entry) {
-		return errReverted(key, r)
+		return errReverted(key, r, a.grant)
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant
 			return errNoMessage(o.message, source.row.Cursor)
 		}
 		if r := &source.row.Revert; r.Hides(head.entry, head.entry) {
-			return errReverted(head.entry.Key, r)
+			return errReverted(head.entry.Key, r, via)
 		}
 	}
 	if n := len(source.row.Copies.list()); n >= MaxCopies {

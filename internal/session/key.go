@@ -38,9 +38,8 @@ const (
 // Bounds of keys, in bytes, and of the IDs of a key of its users' kinds, which has
 // capability.MaxKeyBytes in all; those of other kinds are shorter.
 const (
-	maxIDBytes   = 200
-	maxKindBytes = 64
-	maxOwnIDs    = 6
+	maxIDBytes = 200
+	maxOwnIDs  = 6
 )
 
 // reservedKinds are kinds that have a meaning of their own, now or in a later version; knownKinds are
@@ -85,7 +84,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 			return Key{Kind: KeyModel, ID: rest}, nil
 		}
 	case schemaKind:
-		if validKind(rest) && !slices.Contains(reservedKinds, rest) && !slices.Contains(knownKinds, rest) {
+		if capability.IsKind(rest) && !slices.Contains(reservedKinds, rest) && !slices.Contains(knownKinds, rest) {
 			return Key{Kind: KeySchema, ID: text}, nil
 		}
 		return Key{}, fault.BadKey.With("%q is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo", fault.Clip(text))
@@ -110,8 +109,8 @@ func beginsKeys(prefix string) bool {
 func parseOwnKey(text string) (Key, *fault.Error) {
 	kind, rest, more := strings.Cut(text, "/")
 	switch {
-	case !validKind(kind):
-		return Key{}, fault.BadKey.With("%q is not a key: it begins with a kind, 1 to %d letters a to z, digits, _ and - (the first a letter), as in todo/1", fault.Clip(text), maxKindBytes)
+	case !capability.IsKind(kind):
+		return Key{}, fault.BadKey.With("%q is not a key: it begins with a kind, 1 to %d letters a to z, digits, _ and - (the first a letter), as in todo/1", fault.Clip(text), capability.MaxKindBytes)
 	case slices.Contains(reservedKinds, kind):
 		return Key{}, fault.BadKey.With("%q: keys of the kind %s are reserved: use another kind", fault.Clip(text), kind)
 	case len(text) > capability.MaxKeyBytes:
@@ -128,20 +127,6 @@ func parseOwnKey(text string) (Key, *fault.Error) {
 		}
 	}
 	return Key{Kind: KeyOwn, ID: text}, nil
-}
-
-func validKind(s string) bool {
-	if s == "" || len(s) > maxKindBytes || s[0] < 'a' || s[0] > 'z' {
-		return false
-	}
-	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // Own reports whether a key is of the users' kinds, or their schema.

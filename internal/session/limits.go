@@ -34,10 +34,12 @@ type Limits struct {
 
 // Bounds of open turns: MaxOpenTurns of one stream in a session, and of a ref that is not an
 // owner's with its descendants; MaxSessionTurns of a session, since every batch reads them. Turns
-// of dead refs are not counted (turncount.go).
+// of dead refs are not counted (turncount.go); MaxOrphans is how many of them a session may have for a
+// revert to end those that it hides.
 const (
 	MaxOpenTurns    = 256
 	MaxSessionTurns = 4096
+	MaxOrphans      = 4096
 )
 
 // Bounds of the claims in force: MaxRefClaims of a ref that is not an owner's with its descendants, and

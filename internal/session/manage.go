@@ -18,15 +18,20 @@ import (
 // Managed is a session in which a space's ref may have acted.
 type Managed struct{ Ref, Session string }
 
-// managing is capability.Managing in a session, for the row of a ref.
+// managing is capability.Managing in a session, for the row of a ref. Who may not manage is refused alike whether the space has
+// the session or not, and a session of another space like one that is not there.
 func managing(row *Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
-	switch {
-	case row.Life == Absent, g != nil && g.Target != row.Space:
-		return nil, errNotInSpace(row.ID)
-	case g == nil:
+	if g == nil {
 		return nil, capability.Check(nil, 0, now, 0, "")
 	}
-	return capability.Managing(g, narrow, row.ID, now)
+	acting, refused := capability.Managing(g, narrow, row.ID, now)
+	if row.Life != Absent && g.Target == row.Space {
+		return acting, refused
+	}
+	if refused == nil {
+		refused = errNotInSpace(row.ID)
+	}
+	return nil, refused
 }
 
 func errNotInSpace(session string) *fault.Error {
@@ -37,14 +42,15 @@ func errTakeOver(do string) *fault.Error {
 	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
 }
 
-// CheckManaging returns the grant under which the space's ref of an access acts in the access's session,
+// CheckManaging returns the grant under which the space's ref of an access acts in a session, the access's,
 // and why it may not; the grant of a dead ref is returned too. narrow are the limits of the space's live
 // capability, nil if it has none.
-func CheckManaging(at *Access, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
-	if at.Row == nil {
-		return nil, errNotInSpace("")
+func CheckManaging(at *Access, session, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
+	row := at.Row
+	if row == nil {
+		row = &Row{ID: session, Life: Absent}
 	}
-	return managing(at.Row, at.Grants[ref], narrow, at.Now)
+	return managing(row, at.Grants[ref], narrow, at.Now)
 }
 
 // OpenManaged records inside tx that a space's ref, whose space tx has locked, opens a session: at was

@@ -78,6 +78,7 @@ func TestOpsAreTheTables(t *testing.T) {
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"put", "patch"}),
 		op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"add"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{"delete"}),
 		op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "read_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "write_keys", []string{"todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"read"}),
+		op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "read_keys", []string{"Todo/"}), op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "write_keys", []string{"todo/", "1"}),
 		op("bumpEpoch"), op("bumpEpoch", "key", "todo/1"), op("snatch", "key", "todo/1"), op("constructor"),
 		op("claim"), op("claim", "lease", 5000), op("claim", "key", "todo/1"), op("claim", "key", "todo/1", "lease", 5000), op("claim", "key", "message/m", "lease", 5000), op("claim", "key", nil, "prefix", nil, "lease", 5000), op("claim", "key", ref, "lease", ref, "worker", ref),
 		op("claim", "key", "todo/1", "prefix", "todo/", "lease", 5000), op("claim", "prefix", "todo/a/", "lease", 999), op("claim", "prefix", "todo/a/", "lease", 3_600_001), op("claim", "prefix", "todo/a/", "lease", 3_600_000, "worker", strings.Repeat("ä", 32)),

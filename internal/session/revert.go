@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -76,6 +77,16 @@ func (list Reverts) any(head func(*Revert) *Entry, hides func(*Revert, *Entry) b
 		}
 	}
 	return false
+}
+
+// First returns the first place of what they hide.
+func (list Reverts) First() (at KeyPosition) {
+	for i := range list {
+		if r := &list[i]; i == 0 || (KeyPosition{r.Ord, MessageKey(r.message())}).Compare(ByPut, at) < 0 {
+			at = KeyPosition{r.Ord, MessageKey(r.message())}
+		}
+	}
+	return at
 }
 
 // message returns the id of the message that r is to, or to a part of.
@@ -189,7 +200,10 @@ func revertOf(e *Event) (r Revert, err error) {
 	return r, nil
 }
 
-// errReverted refuses an op on a key that is hidden.
-func errReverted(key string, r *Revert) *fault.Error {
+// errReverted refuses an op on a key that is hidden. Where the session was reverted to it says to who is shown all of it.
+func errReverted(key string, r *Revert, g *capability.Grant) *fault.Error {
+	if !showsAll(g) || !g.Rights.Has(capability.Read) {
+		return fault.Reverted.With("%s is hidden: the session was reverted; wait until that is taken back (unrevert), or until a new message begins", fault.Clip(key))
+	}
 	return fault.Reverted.With("%s is hidden: the session was reverted to %s; take that back (unrevert), or go on with a new message", fault.Clip(key), r.To)
 }

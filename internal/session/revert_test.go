@@ -173,6 +173,43 @@ func TestPurgedBeforeItIsSettled(t *testing.T) {
 	}
 }
 
+// A hidden turn whose ref is dead ends too, though other ops do not read it any more.
+func TestRevertEndsTurnsOfDeadRefs(t *testing.T) {
+	t.Parallel()
+	for _, interrupted := range []bool{false, true} {
+		o := reverting(t)
+		guest := o.under(o.share([]string{"read", "append"}))
+		guest.apply(op("begin", "message", "g", "payload", raw(`{}`)))
+		guest.apply(op("put", "key", "part/g/1", "payload", raw(`{"text":"x"}`)))
+		guest.apply(op("appendText", "key", "part/g/1", "offset", 1, "text", "y"))
+		o.apply(op("revoke", "ref", guest.ref))
+		if interrupted {
+			o.w.store.Now += o.w.cfg.Lease.Milliseconds() + 1
+			o.w.lapse(false, o.session)
+		}
+		o.apply(op("begin", "message", "h", "payload", raw(`{}`)))
+		if !o.turnRow("g").Orphan || o.turn("g").Open() == false {
+			t.Fatalf("the turn is %+v", o.turnRow("g"))
+		}
+		o.apply(op("revert", "to", "message/g"))
+		if o.turn("b").Open() == false {
+			t.Error("a turn that is not hidden has ended")
+		}
+		o.apply(op("unrevert"))
+		mustEqual(t, "the turn", o.turn("g"), session.Aborted)
+		mustEqual(t, "the one after it", o.turn("h"), session.Aborted)
+		mustEqual(t, "its text", o.payload("part/g/1"), `{"text":"xy"}`)
+	}
+}
+
+// A revert ends no more of them than it can: they are ended first.
+func TestRevertOfTooManyTurnsOfDeadRefs(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.under(o.ref).opened("g", session.MaxOrphans, session.Turn{Orphan: true})
+	mustEqual(t, "the revert", o.code(false, op("revert", "to", "message/b")), fault.TooLarge)
+}
+
 // As many reverts as may have rows in the database are settled, and then the next one waits.
 func TestMoreRevertsThanMayHaveRows(t *testing.T) {
 	t.Parallel()
@@ -319,6 +356,40 @@ func TestLimitedRefsAreToldOfReverts(t *testing.T) {
 			want = `revert{"hidden":1} unrevert{"hidden":1} revert{"hidden":1} settle{"hidden":1}`
 		}
 		mustEqual(t, strings.Join(g.ReadKeys, " ")+g.Message, strings.Join(told, " "), want)
+	}
+}
+
+// Nor is a ref of a part of the session told where, or one that may not read, when its op or its fork is refused.
+func TestRefusalsSayNothingOfWhere(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("revert", "to", "message/b"))
+	where := func(out ledger.Outcome) bool {
+		if out.Reason != fault.Reverted {
+			t.Errorf("it is %s: %s", out.Reason, out.Message)
+		}
+		return strings.Contains(out.Message, "message/b")
+	}
+	part := op("put", "key", "part/c/1", "payload", raw(`{}`))
+	fork := func(via string) ledger.Outcome {
+		f := o.w.newWriter()
+		f.with = []string{via}
+		return f.try(op("fork", "ref", f.ref, "hash", sha(f.ref), "source", o.session, "via", via, "message", "c"))[0]
+	}
+	if !where(o.try(part)[0]) || !where(fork(o.ref)) {
+		t.Error("the owner is not told")
+	}
+	for what, ref := range map[string]string{
+		"a message": o.share([]string{"read", "append"}, "message", "c"), "keys": o.share([]string{"read", "append"}, "read_keys", []string{"part/c/", "message/c"}, "write_keys", []string{"part/"}),
+		"from a cursor on": o.share([]string{"read", "append"}, "from", 9), "no reading": o.share([]string{"append"}),
+	} {
+		if where(o.under(ref).try(part)[0]) || what != "no reading" && where(fork(ref)) {
+			t.Errorf("%s: it is told", what)
+		}
+	}
+	o.apply(op("revert", "to", "part/b/2"))
+	if out := o.under(o.share([]string{"append"}, "message", "b")).try(op("remove", "key", "message/b"))[0]; out.Reason != fault.Reverted || strings.Contains(out.Message, "part/b/2") {
+		t.Errorf("the removal of the message is %s: %s", out.Reason, out.Message)
 	}
 }
 

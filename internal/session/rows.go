@@ -193,6 +193,7 @@ type ReadSet struct {
 	Turns           []string                     // sessions whose open turns (Streaming, Interrupted) are read, except orphans
 	CountedTurns    []string                     // the subset of Turns whose turns are counted: the turns' refs and the refs of Grants are read with their ancestors in the session
 	StreamingTurns  []string                     // sessions whose Streaming turns are read, orphans included
+	OpenOrphans     []string                     // sessions whose open orphans are read, the oldest first and at most MaxOrphans of each
 	TurnsOf         map[string][]string          // session → message ids whose turn is read, open or ended
 	LapsedClaims    []string                     // sessions whose entries with claims that lapsed by LapsedBy are read without payload, at most MaxLapses of all; a Load that does not lock
 	LapsedBy        int64                        // Unix ms

@@ -423,6 +423,32 @@ func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) 
 	return v.loadedTurns(s, outbox), nil
 }
 
+// allOpenTurns returns the open turns, orphans too.
+func (v *view) allOpenTurns(s *sessionView) ([]*Turn, *fault.Error) {
+	id := s.row.ID
+	w := &ReadSet{OpenOrphans: []string{id}}
+	if !s.openTurnsLoaded {
+		w.Turns = w.OpenOrphans
+	}
+	rows, err := v.loadBounded(w)
+	if err != nil {
+		return nil, err
+	}
+	orphans := 0
+	for _, t := range rows.Turns[id] {
+		if t.Orphan {
+			orphans++
+		}
+	}
+	if orphans >= MaxOrphans {
+		return nil, fault.TooLarge.With("%d turns of dead refs are open, the maximum that is ended at once: abort them first (mooring session abort-turns)", orphans)
+	}
+	if v.storeErr = v.merge(w, rows); v.storeErr != nil {
+		return nil, v.errStore()
+	}
+	return v.loadedTurns(s, ""), nil
+}
+
 // loadedTurns is openTurns for a session whose open turns are loaded.
 func (v *view) loadedTurns(s *sessionView, outbox string) []*Turn {
 	var open []*Turn

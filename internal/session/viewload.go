@@ -158,7 +158,7 @@ func (s *sessionView) merge(w *ReadSet, id string, rows *Rows) {
 			s.turns[m] = &turnState{turn: turns[m]}
 		}
 	}
-	if open := slices.Contains(w.Turns, id); open || slices.Contains(w.StreamingTurns, id) {
+	if open := slices.Contains(w.Turns, id); open || slices.Contains(w.StreamingTurns, id) || slices.Contains(w.OpenOrphans, id) {
 		for m, turn := range turns {
 			if s.turns[m] == nil {
 				s.turns[m] = &turnState{turn: turn}

@@ -338,6 +338,9 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 	}
 	t.queueList(readOpenTurns, textRows(w.Turns), turn)
 	t.queueList(readStreamingTurns, textRows(w.StreamingTurns), turn)
+	for _, id := range w.OpenOrphans {
+		t.run.Queue(readOpenOrphans, nil, []any{id, int64(session.MaxOrphans)}, turn)
+	}
 	t.queueList(readTurns, pairRows(w.TurnsOf), turn)
 }
 

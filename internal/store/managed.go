@@ -19,7 +19,8 @@ var (
 
 	// readSessionRoots reads the refs of a session that were made from none of it.
 	readSessionRoots = statement("", `
-		SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.parent_target <> {1} ORDER BY g.owner DESC, g.created, g.tail`)
+		SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.parent_target <> {1}
+		ORDER BY g.owner DESC, CASE WHEN g.owner = 1 AND g.revoked = 0 THEN 0 ELSE 1 END, g.created, g.tail`)
 )
 
 func managedValues(m session.Managed) []any {
@@ -64,8 +65,8 @@ func (s *Store) FindManaged(ctx context.Context, id, ref string) (access *sessio
 	return access, opened, nil
 }
 
-// SessionRoots returns the grants of a session that were made from none of it, the owner's before
-// others, the first made first.
+// SessionRoots returns the grants of a session that were made from none of it: the owner's that lives, those that it
+// replaced, then others, the first made first.
 func (s *Store) SessionRoots(ctx context.Context, id string) (roots []*capability.Grant, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(readSessionRoots, nil, []any{id}, func(row Scanner) error {

@@ -35,7 +35,7 @@ var statements = map[string]*Statement{
 	"updateEdited": updateEdited, "saveEdits": saveEdits, "dropEdits": dropEdits, "dropAllEdits": dropAllEdits,
 	"dropEntries": dropEntries, "updateAppended": updateAppended, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readTurnRange": readTurnRange, "saveTurns": saveTurns, "dropTurns": dropTurns,
-	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen,
+	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen, "readOpenOrphans": readOpenOrphans,
 	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readEventMeta": readEventMeta, "materializeValues": materializeValues, "dropEvents": dropEvents,
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetWords": forgotten[1], "forgetStreams": forgotten[2],
 	"forgetRecords": forgotten[3], "forgetRedemptions": forgotten[4], "forgetGrants": forgotten[5], "forgetManaged": forgotten[6], "forgetUses": forgotten[7],
@@ -60,7 +60,7 @@ var statements = map[string]*Statement{
 	"listByKey": listByKey, "listByPut": listByPut, "listAmong": listAmong, "nthPut": nthPut, "listSorted": listSorted, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
 	"readIndex": readIndex, "seeIndex": seeIndex, "beginIndex": beginIndex, "setIndex": setIndex, "dropIndex": dropIndex, "lockIndexes": lockIndexes, "readChanged": readChanged,
 	"insertWords": insertWords, "dropWords": dropWords, "dropWordsBetween": dropWordsBetween, "findWords": findWords,
-	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,
+	"statKeys": statKeys, "statGrown": statGrown, "statMessages": statMessages, "statEntries": statEntries, "statEvents": statEvents, "statEnds": statEnds,
 	"pageSessions": pageSessions, "pageAuditHeads": pageAuditHeads, "readHashes": readHashes, "claimKey": claimKey, "pruneWriters": pruneWriters,
 }
 
@@ -68,7 +68,7 @@ var statements = map[string]*Statement{
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "findForks": "sessions_forking", "readBeforeMessages": "entries_before_put", "readUnordered": "entries_unordered",
 	"readReaching": "grants_reaching", "readBelow": "sessions_above", "readTreeReached": "sessions_above", "listChildren": "sessions_above", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
+	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "readFirstOpen": "turns_open", "readOpenOrphans": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readBeforeValues: true, readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true, listAmong: true}

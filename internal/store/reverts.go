@@ -246,6 +246,12 @@ func (h *hiding) hides(ctx context.Context, e *session.Entry) (bool, error) {
 	if h.nothing() {
 		return false, nil
 	}
+	if h.heads == nil {
+		h.heads = map[string]*session.Entry{}
+	}
+	if session.HeadOf(e.Key) == e.Key { // the message itself, by which its parts, which follow, are known too
+		h.heads[e.Key] = e
+	}
 	err := h.look(ctx, []string{e.Key})
 	return h.leavesOut(e), err
 }

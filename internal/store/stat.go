@@ -4,6 +4,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -13,6 +15,11 @@ import (
 const statRange = `FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3}
 			AND CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END >= {4}`
 
+const (
+	statEntryColumns = `SELECT ` + entryMetaColumns + `, ` + entryLength + `, CASE WHEN e.grown > 0 THEN ` + entryValue + ` END`
+	inRange          = `e.session = {1} AND e.key >= w.a AND e.key < w.b`
+)
+
 var (
 	// statKeys counts the keys from {2} to below {3} whose values were written from cursor {4} on.
 	statKeys = statement("", `
@@ -20,6 +27,17 @@ var (
 
 	// statGrown reads those of them that were appended to since they were put.
 	statGrown = statement("", `SELECT e.text_len, `+entryValue+` `+statRange+` AND e.grown > 0`)
+
+	// statMessages reads messages from a place in the session's order on.
+	statMessages = statement("", `
+		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND {kind} = 'message' AND (e.ord, e.ord_index, e.key) >= ({2}, {3}, {4})
+		ORDER BY e.ord, e.ord_index, e.key LIMIT {5}`)
+
+	// statEntries reads entries of ranges of keys, with the lengths of their values: one seek for each range, which on Postgres a
+	// LATERAL with an OFFSET keeps.
+	statEntries = dialects(statement("tt", statEntryColumns+`
+		FROM {w} CROSS JOIN LATERAL (SELECT * FROM entries e WHERE `+inRange+` OFFSET 0) AS e`), statement("tt", statEntryColumns+`
+		FROM {w} CROSS JOIN entries e WHERE `+inRange))
 
 	// statEvents counts the events from cursor {2} on that are in some of the ranges (session.EventRange).
 	statEvents = statement("ttt", `
@@ -92,8 +110,7 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 				var length int64
 				var put []byte
 				err := row.Scan(&length, &put)
-				text, _ := ledger.Member(put, "text")
-				kind.Bytes += uint64(length) - uint64(len(ledger.Unquote(text)))
+				kind.Bytes += grownBytes(uint64(length), put)
 				return err
 			})
 		}
@@ -101,7 +118,7 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 			return err
 		}
 		stat.Events, stat.First, stat.Last = uint64(events), from, to
-		return nil
+		return withoutHidden(ctx, run, access.Row, g, stat)
 	})
 	if refused != nil {
 		return nil, refused
@@ -110,4 +127,69 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 		return nil, wrap("read stat", err)
 	}
 	return stat, nil
+}
+
+// grownBytes is how much longer a value is whose text was appended to: length is that of its text, put the value before.
+func grownBytes(length uint64, put []byte) uint64 {
+	text, _ := ledger.Member(put, "text")
+	return length - uint64(len(ledger.Unquote(text)))
+}
+
+// withoutHidden subtracts what reverts hide, or have removed from the state, and was counted: the database looks at the
+// messages from the first such place on, with their parts.
+func withoutHidden(ctx context.Context, run Runner, row *session.Row, g *capability.Grant, stat *session.Stat) error {
+	reverts := row.Hiding()
+	if len(reverts) == 0 {
+		return nil
+	}
+	kinds := map[string]*session.KindStat{}
+	for i := range stat.Kinds {
+		kinds[stat.Kinds[i].Kind] = &stat.Kinds[i]
+	}
+	subtract := func(e *session.Entry, bytes uint64) {
+		if of := kinds[session.KindOf(e.Key)]; of != nil && session.ShowsEntry(g, e) {
+			of.Keys, of.Bytes = of.Keys-1, of.Bytes-bytes
+		}
+	}
+	const piece = 500
+	for at := reverts.First(); ; {
+		var heads []*session.Entry
+		run.Queue(statMessages, nil, []any{row.ID, int64(at.Ord.At), int64(at.Ord.Index), at.Key, int64(piece)}, collect(&heads, scanMeta))
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		if len(heads) == 0 {
+			break
+		}
+		known := map[string]*session.Entry{}
+		var ranges [][]any
+		for _, head := range heads {
+			known[head.Key] = head
+			from, below := partRange(strings.TrimPrefix(head.Key, session.MessageKey("")))
+			ranges = append(ranges, []any{head.Key, keyAfter(head.Key)}, []any{from, below})
+		}
+		run.Queue(statEntries, ranges, []any{row.ID}, func(row Scanner) error {
+			var length int64
+			var put []byte
+			e, err := scanEntryMeta(row, &length, &put)
+			if err != nil || !reverts.Hides(e, known[session.HeadOf(e.Key)]) {
+				return err
+			}
+			bytes := uint64(length)
+			if e.LastAppend > 0 {
+				bytes += grownBytes(e.TextLen, put)
+			}
+			subtract(e, bytes)
+			return nil
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		last := heads[len(heads)-1]
+		if at = (session.KeyPosition{Ord: last.Ord, Key: keyAfter(last.Key)}); len(heads) < piece {
+			break
+		}
+	}
+	stat.Kinds = slices.DeleteFunc(stat.Kinds, func(of session.KindStat) bool { return of.Keys == 0 })
+	return nil
 }

@@ -100,6 +100,10 @@ var (
 	readStreamingTurns = statement("t", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_streaming} WHERE t.session = w.a AND t.status = 1`)
 
+	// readOpenOrphans uses turns_open, the index of open turns.
+	readOpenOrphans = statement("", `
+		SELECT `+turnColumns+` FROM turns t {by turns_open} WHERE t.session = {1} AND t.status <= 2 AND t.orphan = 1 ORDER BY t.begun LIMIT {2}`)
+
 	// readFirstOpen uses turns_open, the index of open turns by the cursor of their begin.
 	readFirstOpen = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} AND t.status <= 2 ORDER BY t.begun LIMIT 1`)

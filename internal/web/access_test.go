@@ -4,9 +4,11 @@ package web
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,7 +61,7 @@ func TestShareOnAPage(t *testing.T) {
 			}
 		}
 		// More than it has itself is refused in the server's words.
-		for members, code := range map[string]string{`"rights":["read","append"]`: "widening", `"rights":["fly"]`: "bad_argument", `"rights":[]`: "bad_argument", `"rights":["read"],"expires_in":360000000`: "widening"} {
+		for members, code := range map[string]string{`"rights":["read","append"]`: "widening", `"rights":["fly"]`: "bad_argument", `"rights":[]`: "bad_argument", `"rights":["read"],"read_keys":["Todo/"]`: "bad_argument", `"rights":["read"],"expires_in":360000000`: "widening"} {
 			if got := ann.post(annAt+"/do", shareBody(capability.NewSecret().RevealText(), members)); got.StatusCode < 400 || !strings.Contains(got.body, `"`+code+`"`) {
 				t.Errorf("%s: %d %s", members, got.StatusCode, got.body)
 			}
@@ -158,6 +160,68 @@ func TestRotateAndPurgeOnAPage(t *testing.T) {
 		}
 	})
 }
+
+// What every share's revocation and a rotation end is shown before, whatever has ended and was replaced earlier: below
+// /sessions, where the session has several trees, too.
+func TestWhatEndsIsShown(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.said()
+		b, at := r.opened(t, m.owner)
+		for range maxCutsShown {
+			m.revoke(m.share(capability.MintRequest{Label: "ended"}).ID)
+		}
+		m.share(capability.MintRequest{Label: "lives"})
+		for range 2 {
+			made := b.acts(at, action("rotate", "secret", capability.NewSecret().RevealText()), http.StatusOK)
+			fresh, err := capability.ParseRef(made.Ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, at = r.opened(t, fresh)
+			m.owner = fresh
+		}
+		space, managed := r.signedIn(t), r.url("/sessions/"+m.id)
+		space.acts(managed, shareBody(capability.NewSecret().RevealText(), `"rights":["read"],"label":"under the space"`), http.StatusOK)
+		for name, c := range map[string]struct {
+			b    *browser
+			at   string
+			want []string
+		}{
+			"the owner's page":        {b, at, []string{"", "lives"}},
+			"the page of the space's": {space, managed, []string{"", "lives", "under the space"}},
+		} {
+			var got struct {
+				Cuts []struct {
+					Ref, Label string
+					Owner      bool
+				}
+				More bool
+			}
+			answer := c.b.post(c.at+"/do", action("cuts"))
+			if err := json.Unmarshal([]byte(answer.body), &got); err != nil {
+				t.Fatal(answer.body)
+			}
+			var labels []string
+			for i, cut := range got.Cuts {
+				labels = append(labels, cut.Label)
+				if cut.Owner != (i == 0) || cut.Owner && cut.Ref != m.owner.ID {
+					t.Errorf("%s: %+v", name, cut)
+				}
+			}
+			if !slices.Equal(labels, c.want) || got.More {
+				t.Errorf("%s: %q, more %v; want %q", name, labels, got.More, c.want)
+			}
+			if page := c.b.get(c.at + "/access").body; !strings.Contains(page, ">lives</h3>") || strings.Contains(page, "under the space") != (name != "the owner's page") {
+				t.Errorf("%s is %s", name, page)
+			}
+		}
+	})
+}
+
+// maxCutsShown is more refs than are shown before they end.
+const maxCutsShown = 101
 
 // The space's own tree: shared on, and revoked.
 func TestAccessToTheSpace(t *testing.T) {

@@ -267,3 +267,24 @@ func TestBodiesOfReaders(t *testing.T) {
 		}
 	}
 }
+
+// The policy lets in this server's own files and nothing inline, and no other page puts one of these into a frame, where
+// a click could be led.
+func TestContentPolicy(t *testing.T) {
+	t.Parallel()
+	got := map[string]string{}
+	for _, directive := range strings.Split(contentPolicy, ";") {
+		name, sources, _ := strings.Cut(strings.TrimSpace(directive), " ")
+		got[name] = sources
+	}
+	for name, want := range map[string]string{"default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:", "font-src": "'self'",
+		"connect-src": "'self'", "base-uri": "'none'", "form-action": "'self'", "frame-ancestors": "'none'"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("further directives: %v", got)
+	}
+}

@@ -340,6 +340,12 @@ function homeOf(client: Client, at: Ref): BatchHome {
 
 const hex = (bytes: Uint8Array): string => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 
+/** The ref of a session that is passed along with a batch: its own, not one that it was opened through. */
+function ownRef(session: Session): Ref {
+  if (session.ref.target === session.id) return session.ref;
+  throw fault("bad_argument", "the session is opened through a ref of another, and a fork or a child takes one of the session's own: make it with share");
+}
+
 /** A space under one ref. */
 export class Space {
   readonly #client: Client;
@@ -371,7 +377,7 @@ export class Space {
    */
   create(options: CreateOptions & ParentOptions & OriginOptions = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options), { parent, origin: from } = options;
-    batch.source = parent?.ref;
+    if (parent) batch.source = ownRef(parent);
     const origin = from && { origin: from.session, origin_at: from.cursor, origin_message: from.message || undefined };
     batch.do("create", { ...creation, parent: parent?.id, via: parent?.ref.id, part: options.part, order: options.order, ...origin });
     return { session, batch };
@@ -383,7 +389,7 @@ export class Space {
    */
   fork(source: Session, options: CreateOptions & { at?: number; atHash?: Uint8Array; message?: string } = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
-    batch.source = source.ref;
+    batch.source = ownRef(source);
     batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...(options.atHash && { at_hash: hex(options.atHash) }), message: options.message, ...creation });
     return { session, batch };
   }

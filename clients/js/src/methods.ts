@@ -100,8 +100,8 @@ const methodNames: Check = (name, v, json) => {
 export function checkKeys(name: string, v: unknown): void {
   if (!Array.isArray(v) || v.length === 0 || v.length > 16) bad(`${name} is a list of 1 to 16 keys: leave it out for no limit`);
   for (const k of v as unknown[]) {
-    if (typeof k !== "string" || k.length > 512 || !/^[A-Za-z0-9_.:@+-]+(\/[A-Za-z0-9_.:@+-]+)*\/?$/.test(k)) {
-      bad(`${name}: ${JSON.stringify(clip(String(k)))} is neither a key nor a prefix: use 1 to 512 letters, digits and _.:@+-/, as in todo/1, or todo/ for all below it`);
+    if (typeof k !== "string" || k.length > 512 || !/^[a-z][a-z0-9_-]{0,63}(\/[A-Za-z0-9_.:@+-]+)*\/?$/.test(k)) {
+      bad(`${name}: ${JSON.stringify(clip(String(k)))} is neither a key nor a prefix: it begins with a kind (a to z, digits, _ and -, the first a letter) and has up to 512 letters, digits and _.:@+-/, as in todo/1, or todo/ for all below it`);
     }
   }
 }

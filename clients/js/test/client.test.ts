@@ -63,7 +63,7 @@ test("refs limited to keys, and reads of some keys", async (t) => {
   const all = await session.events();
   assert.deepEqual((await session.events(0, 0, { keys })).events.map((e) => e.hash), [2, 3, 5, 6].map((n) => all.events[n - 1]!.hash));
 
-  for (const wrong of [[], [""], ["/"], ["todo//1"], ["todo/*"], ["a,b"], Array.from({ length: 17 }, () => "todo/")]) {
+  for (const wrong of [[], [""], ["/"], ["todo//1"], ["todo/*"], ["a,b"], ["Todo/"], ["1/"], Array.from({ length: 17 }, () => "todo/")]) {
     await assert.rejects(session.snapshot({ keys: wrong }), refused("bad_argument"));
     await assert.rejects(session.subscribe({ keys: wrong }, () => {}), refused("bad_argument"));
     for (const limits of [{ readKeys: wrong }, { writeKeys: wrong }]) {

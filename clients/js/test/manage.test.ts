@@ -39,5 +39,7 @@ test("a space's owner acts in a session that another made, and takes it over", {
   assert.equal((await made.session.describe()).grant.dead, "revoked");
   await session.revokeOwner(mine.ref);
   assert.equal((await mine.describe()).grant.dead, "revoked");
+  assert.throws(() => space.fork(session), { codeName: "bad_argument" }); // the server would refuse it for good
+  assert.throws(() => space.create({ parent: session }), { codeName: "bad_argument" });
   assert.throws(() => space.open("issue-17"), { codeName: "bad_argument" });
 });

@@ -74,12 +74,12 @@ function share() {
 
 const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-// What would end: the living refs below one, itself among them.
+// What would end: of the living refs below one, itself among them, or of all that this page's ref shows, those that which() says.
 async function ends(ref, which = () => true) {
   const { done, refused } = await act({ id: newID(), do: "cuts", ref });
   if (refused) return element("p", { class: "refused" }, refused);
   const cuts = (done.cuts ?? []).filter(which);
-  if (cuts.length === 0) return element("p", { class: "hint" }, "Nothing that lives would end.");
+  if (cuts.length === 0) return element("p", { class: "hint" }, done.more ? "There are too many refs to say here what would end." : "Nothing that lives would end.");
   return element(
     "div",
     { class: "cuts" },
@@ -93,8 +93,6 @@ async function ends(ref, which = () => true) {
     ),
   );
 }
-
-const root = () => document.querySelector(".refs .ref .id")?.closest(".ref");
 
 async function revoke(button) {
   const { ref, owner } = button.dataset;
@@ -114,14 +112,13 @@ async function revoke(button) {
 }
 
 async function epoch() {
-  ask({ title: "Revoke every share", about: await ends(root().dataset.ref, (cut) => !cut.owner), choices: [{ text: "The owner's ref goes on. A new epoch begins.", button: "Revoke every share", danger: true, request: () => ({ do: "epoch" }) }], after: anew });
+  ask({ title: "Revoke every share", about: await ends(undefined, (cut) => !cut.owner), choices: [{ text: "The owner's ref goes on. A new epoch begins.", button: "Revoke every share", danger: true, request: () => ({ do: "epoch" }) }], after: anew });
 }
 
 async function rotate() {
-  const own = root();
   ask({
     title: ofSpace ? "Replace the root ref" : "Replace the owner's ref",
-    about: await ends(own.dataset.ref, (cut) => cut.ref === own.dataset.ref),
+    about: await ends(undefined, (cut, i) => (ofSpace ? i === 0 : cut.owner)),
     choices: [
       {
         text: `A new ref takes its place, and what was made from the old one lives on below it.${managed ? " Whoever has the old one loses the session." : ""}`,

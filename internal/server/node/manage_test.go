@@ -233,6 +233,14 @@ func TestManageTable(t *testing.T) {
 				}
 			}
 		}
+		m := r.under(maker).create(p)
+		for name, ref := range map[string]capability.Ref{"to create with": maker, "that is dead": dead} { // it learns nothing of sessions
+			_, there := r.held(ref).Open(t.Context(), m.id)
+			_, not := r.held(ref).Open(t.Context(), capability.SessionPrefix+ulid.Make().String())
+			if there == nil || not == nil || there.Error() != not.Error() {
+				t.Errorf("a ref %s opens a session: %v, and none: %v", name, there, not)
+			}
+		}
 		for name, id := range map[string]string{"no session": capability.SessionPrefix + ulid.Make().String(), "no id": "ses_1"} {
 			want := map[string]fault.Code{"no session": fault.NotFound, "no id": fault.BadArgument}[name]
 			if _, err := r.held(manager).Open(t.Context(), id); fault.CodeOf(err) != want {
@@ -379,9 +387,24 @@ func TestManageEndsWithACut(t *testing.T) {
 			if first.outcomes[0].Status != ledger.Applied {
 				t.Fatalf("%+v", first.outcomes[0])
 			}
+			held, err := r.held(ref).Open(t.Context(), m.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			given := r.owner.New(m.id) // goes on under the new root, and else ends at the cut
+			if err := held.Share(t.Context(), capability.MintRequest{ID: given.ID, Hash: given.Secret.Hash(), Rights: capability.Read}); err != nil {
+				t.Fatal(err)
+			}
 			before := rowOf(t, st, other.id).Cursor
 			end.end(ref)
 			cut := rowOf(t, st, m.id).Cursor
+			grants, err := st.ReadAccess(t.Context(), m.id, []string{given.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g := grants.Grants[given.ID]; name == "revoked" && g.Cut != cut || name == "rotated" && (g.Revoked != 0 || g.Parent != r.owner.ID) {
+				t.Errorf("%s at %d: what was made in the session is %+v", name, cut, g)
+			}
 			k.until(t, name+": the end of the subscription", func() bool { return k.ended != nil })
 			if k.ended.Code != fault.Revoked {
 				t.Errorf("%s: the subscriber was told %v", name, k.ended)
@@ -464,6 +487,118 @@ func TestNothingOfManageAfterTheCut(t *testing.T) {
 				if last := events[len(events)-1]; last.Method != "revoke" || last.Key != "ref/"+ref.ID {
 					t.Errorf("the log of %s ends with %s of %s", id, last.Method, last.Key)
 				}
+			}
+		}
+	})
+}
+
+// While a ref is revoked, sessions are opened under it: each that was opened in time gets the cut, and nothing under the
+// ref commits after that; the others are not opened.
+func TestNothingIsOpenedAfterTheCut(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		for range 5 {
+			var all []*made
+			for range 24 {
+				all = append(all, r.create(p))
+			}
+			ref := r.spaceRef(capability.Manage)
+			var opening sync.WaitGroup
+			begun := make(chan struct{}, len(all))
+			for _, m := range all {
+				space := r.held(ref)
+				opening.Go(func() {
+					live, err := space.Open(t.Context(), m.id)
+					begun <- struct{}{}
+					if err == nil {
+						_, err = live.ApplyDirect(t.Context(), putIntent("message/m9", map[string]string{"role": "user"}))
+					}
+					if err != nil && fault.CodeOf(err) != fault.Revoked {
+						t.Errorf("opened: %v", err)
+					}
+				})
+			}
+			<-begun
+			if _, err := r.held(r.owner).RevokeInSpace(t.Context(), ref.ID); err != nil {
+				t.Fatal(err)
+			}
+			opening.Wait()
+			for _, m := range all {
+				page, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, 100, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opened := false
+				for _, row := range auditOf(t, st, m.id) {
+					opened = opened || row.Act == capability.AuditManage
+				}
+				ended := false
+				for _, e := range page.Shown(&capability.Grant{Owner: true, Rights: capability.OwnerRights}).Events {
+					if ended && e.Ref == ref.ID {
+						t.Errorf("%s at %d is under the ref, after its cut", e.Method, e.Cursor)
+					}
+					ended = ended || e.Method == "revoke" && e.Key == "ref/"+ref.ID
+				}
+				if ended != opened {
+					t.Errorf("opened %v, and ended there %v", opened, ended)
+				}
+			}
+		}
+	})
+}
+
+// A page of a session's refs goes on from one tree to the next: that of the owner's ref that lives first, then the
+// ones that it replaced, then what was made under the right manage.
+func TestManageListsAllTrees(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		r.untilInUse(session.AllFeatures)
+		p := r.dial()
+		m := r.create(p)
+		guest := p.share(m, "rights", []string{"read"})
+		replaced := m.owner
+		m.owner = r.owner.New(m.id)
+		if _, err := r.held(replaced).Rotate(t.Context(), session.Rotation{ID: m.owner.ID, Hash: m.owner.Secret.Hash()}, false); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{m.owner.ID, guest.ID, replaced.ID}
+		managed, err := r.held(r.spaceRef(capability.Manage)).Open(t.Context(), m.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var others []string
+		for range 70 {
+			ref := r.owner.New(m.id)
+			if err := managed.Share(t.Context(), capability.MintRequest{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.Read}); err != nil {
+				t.Fatal(err)
+			}
+			others = append(others, ref.ID)
+		}
+		for limit, pages := range map[int]int{0: 2, 2: 37, 10: 8} {
+			var got []string
+			n := 0
+			for q := (session.TreeQuery{Limit: limit}); n == 0 || q.After != ""; n++ {
+				page, err := managed.Refs(t.Context(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if limit > 0 && len(page.Rows) > limit {
+					t.Errorf("a page of %d refs, not %d", len(page.Rows), limit)
+				}
+				for _, row := range page.Rows {
+					got = append(got, row.Grant.ID)
+				}
+				q.After = page.Next
+			}
+			if len(got) < len(want) || !slices.Equal(got[:len(want)], want) || !slices.Equal(slices.Sorted(slices.Values(got[len(want):])), slices.Sorted(slices.Values(others))) {
+				t.Errorf("by %d: %v, want %v and %v", limit, got, want, others)
+			}
+			if n != pages {
+				t.Errorf("by %d: %d pages, not %d", limit, n, pages)
 			}
 		}
 	})

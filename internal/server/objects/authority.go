@@ -86,11 +86,16 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	if a.reach && at.Row != nil && at.Row.Forgotten { // what was above it is forgotten, too
 		return nil, fanout.SessionDeleted()
 	}
-	var reached *capability.Grant
-	if a.reach { // before all else: who does not reach a session learns nothing of it
-		var refused *fault.Error
-		if reached, refused = session.CheckReaching(at, a.session, a.ref, a.outer); refused != nil {
-			return reached, refused
+	var opened *capability.Grant // of a session that was opened through a ref of another
+	var notOpen *fault.Error
+	switch { // before all else: who does not reach a session, or may not manage its space, learns nothing of it
+	case a.reach:
+		if opened, notOpen = session.CheckReaching(at, a.session, a.ref, a.outer); notOpen != nil {
+			return opened, notOpen
+		}
+	case a.manage:
+		if opened, notOpen = session.CheckManaging(at, a.session, a.ref, a.outer); opened == nil {
+			return nil, notOpen
 		}
 	}
 	if at.Row == nil || at.Row.Life == session.Absent {
@@ -109,13 +114,10 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	}
 	grant := at.Grants[id]
 	switch {
-	case a.reach:
-		grant = reached
-	case a.manage:
-		var refused *fault.Error
-		if grant, refused = session.CheckManaging(at, a.ref, a.outer); refused != nil {
-			return grant, refused
-		}
+	case notOpen != nil:
+		return opened, notOpen
+	case opened != nil:
+		grant = opened
 	case grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner):
 		grant = nil // of another session, or named by its creator and not its owner
 	}

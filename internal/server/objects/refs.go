@@ -53,6 +53,12 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	if capability.Target(q.Under) != o.auth.session {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
+	page, grant, refused := o.readTree(ctx, q)
+	return o.service.shownTree(o.conn, page, grant, refused)
+}
+
+// readTree reads a page of the tree below a ref of the session.
+func (o *sess) readTree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *capability.Grant, *fault.Error) {
 	return o.service.readTree(ctx, o.conn, o.auth.session, q, o.auth.Refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
 		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToKeys(page.Grants[o.auth.ref], o.auth.attenuated), refused
@@ -62,8 +68,11 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 // rootSep is, in a position among several trees, between the root of one and the position in its tree.
 const rootSep = ">"
 
+// maxTrees is the maximum number of trees of which one page has refs: each is read by a statement of its own.
+const maxTrees = 64
+
 // trees is tree under the right manage, whose ref is not one of the session: of all trees of the session, one
-// after the other, that of the owner's ref first.
+// after the other, that of the owner's ref that lives first.
 func (o *sess) trees(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
 	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
@@ -82,16 +91,30 @@ func (o *sess) trees(ctx context.Context, q session.TreeQuery) (*session.TreePag
 		}
 		after = place
 	}
-	root := roots[at].ID
-	page, refused := o.tree(ctx, session.TreeQuery{Under: root, After: after, Limit: q.Limit})
-	switch {
-	case refused != nil:
-	case page.Next != "":
-		page.Next = root + rootSep + page.Next
-	case at+1 < len(roots):
-		page.Next = roots[at+1].ID + rootSep
+	limit := pageLimit(q.Limit)
+	all := &session.TreePage{}
+	var grant *capability.Grant
+	for end := min(at+maxTrees, len(roots)); at < end && len(all.Rows) < limit; at, after = at+1, "" {
+		root := roots[at].ID
+		page, acting, refused := o.readTree(ctx, session.TreeQuery{Under: root, After: after, Limit: limit - len(all.Rows)})
+		if refused == nil {
+			refused = checkTreePage(page)
+		}
+		if refused != nil {
+			return nil, refused
+		}
+		page.Rows = append(all.Rows, page.Rows...)
+		all, grant = page, acting
+		if page.Next != "" {
+			page.Next = root + rootSep + page.Next
+			break
+		}
 	}
-	return page, refused
+	if all.Next == "" && at < len(roots) {
+		all.Next = roots[at].ID + rootSep
+	}
+	o.service.cfg.Usage.Record(o.conn.peer, grant, "refs", cursorOf(&all.Access))
+	return all, nil
 }
 
 // tree returns a page of the tree below the space's ref, or below a ref under it, including the
@@ -101,10 +124,11 @@ func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePag
 	if capability.Target(q.Under) == "" {
 		return nil, fault.NotFound.With("there is no such ref here")
 	}
-	return o.service.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	page, grant, refused := o.service.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
 		return grant, slices.Contains(page.Lineage, o.ref), refused
 	})
+	return o.service.shownTree(o.conn, page, grant, refused)
 }
 
 // checkTreePage returns why a page that may be shown is not valid.
@@ -118,23 +142,34 @@ func checkTreePage(page *session.TreePage) *fault.Error {
 	return nil
 }
 
-// readTree reads a page. admit returns the caller's grant, and whether that shows the page.
-func (s *Service) readTree(ctx context.Context, from *ConnState, id string, q session.TreeQuery, refs []string,
-	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
-	if q.Limit <= 0 || q.Limit > maxRefs {
-		q.Limit = maxRefs
+// pageLimit returns how many refs a page has at most for which limit were asked for.
+func pageLimit(limit int) int {
+	if limit <= 0 || limit > maxRefs {
+		return maxRefs
 	}
+	return limit
+}
+
+// readTree reads a page. admit returns the caller's grant, which readTree returns, and whether that shows the page.
+func (s *Service) readTree(ctx context.Context, from *ConnState, id string, q session.TreeQuery, refs []string,
+	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *capability.Grant, *fault.Error) {
+	q.Limit = pageLimit(q.Limit)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	s.cfg.Usage.FlushIfStale(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
-		return nil, fault.From(from.log, err, "read the refs")
+		return nil, nil, fault.From(from.log, err, "read the refs")
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {
 		refused = fault.MissingRight.With("this ref shows only itself and refs minted below it")
 	}
+	return page, grant, refused
+}
+
+// shownTree records that a page was shown, and returns it if it is valid.
+func (s *Service) shownTree(from *ConnState, page *session.TreePage, grant *capability.Grant, refused *fault.Error) (*session.TreePage, *fault.Error) {
 	if refused == nil {
 		s.cfg.Usage.Record(from.peer, grant, "refs", cursorOf(&page.Access))
 		refused = checkTreePage(page)

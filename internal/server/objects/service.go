@@ -81,8 +81,8 @@ type Store interface {
 	// opened the session (session.OpenManaged).
 	FindManaged(ctx context.Context, id, ref string) (access *session.Access, opened bool, err error)
 
-	// SessionRoots returns the grants of a session that were made from none of it, the owner's
-	// before others, the first made first.
+	// SessionRoots returns the grants of a session that were made from none of it: the owner's that lives, those that
+	// it replaced, then others, the first made first.
 	SessionRoots(ctx context.Context, id string) ([]*capability.Grant, error)
 
 	// FindStreams returns the existing streams among keys, with the session's row and grants.

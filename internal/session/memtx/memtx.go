@@ -601,7 +601,7 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Others, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns} {
+	for _, list := range [][]string{w.Sessions, w.Others, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -748,7 +748,7 @@ func (s *Store) externalOf(x session.ExternalID) string {
 
 // checkTexts returns an error if a database would refuse a text of w.
 func checkTexts(w *session.ReadSet) error {
-	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns}
+	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans}
 	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
@@ -865,6 +865,13 @@ func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 			if t.Status == session.Streaming {
 				put(out.Turns, id, m, clone(t))
 			}
+		}
+	}
+	for _, id := range w.OpenOrphans {
+		orphans := slices.DeleteFunc(slices.Collect(maps.Values(s.turns[id])), func(t *session.Turn) bool { return !t.Status.Open() || !t.Orphan })
+		slices.SortFunc(orphans, func(a, b *session.Turn) int { return cmp.Compare(a.Begun, b.Begun) })
+		for _, t := range orphans[:min(len(orphans), session.MaxOrphans)] {
+			put(out.Turns, id, t.Message, clone(t))
 		}
 	}
 	for id, messages := range w.TurnsOf {

@@ -33,6 +33,29 @@ func (f *fixture) shown(id string) map[string]string {
 			shown[fmt.Sprint(prefix, " by put, ", limit)] = keysOf(f.allKeys(id, session.KeyQuery{Prefix: prefix, Order: session.ByPut, Limit: limit, Values: true}, 1<<20, everything, nil))
 		}
 	}
+	for _, g := range []*capability.Grant{everything, {VisibleFrom: 5}, {Message: "m2"}, {ReadKeys: []string{"message/", "part/m1/"}}} {
+		counted := map[string]*session.KindStat{}
+		for _, e := range all {
+			kind := session.KindOf(e.Key)
+			if !session.ShowsEntry(g, e) {
+				continue
+			}
+			if counted[kind] == nil {
+				counted[kind] = &session.KindStat{Kind: kind}
+			}
+			counted[kind].Keys, counted[kind].Bytes = counted[kind].Keys+1, counted[kind].Bytes+uint64(len(e.Payload))
+		}
+		stat, err := f.ReadStat(f.ctx, id, nil, admits(g))
+		f.must("stat", err)
+		if len(stat.Kinds) != len(counted) {
+			f.Errorf("%v is counted for %+v, the state has %d kinds", stat.Kinds, g, len(counted))
+		}
+		for _, kind := range stat.Kinds {
+			if of := counted[kind.Kind]; of == nil || kind != *of {
+				f.Errorf("%v is counted for %+v, the state has %v", kind, g, of)
+			}
+		}
+	}
 	page, next, err := f.ReadKeys(f.ctx, id, []string{"message/m1", "message/m2", "part/m2/a", "part/m1/b", "todo/1"}, 1<<20, nil, admits(everything))
 	f.must("read keys", err)
 	shown["get"] = fmt.Sprintf("%s %d", keysOf(page.Shown(everything).Entries), next)

@@ -52,6 +52,7 @@ func testTurns(t *testing.T, fresh Fresh) {
 	}
 	turns("open", &session.ReadSet{Turns: []string{id}}, "old", "streaming")
 	turns("streaming", &session.ReadSet{StreamingTurns: []string{id}}, "streaming", "streaming-orphan")
+	turns("orphans", &session.ReadSet{OpenOrphans: []string{id}}, "orphan", "streaming-orphan")
 	turns("by message", &session.ReadSet{TurnsOf: map[string][]string{id: sortedKeys(all)}}, sortedKeys(all)...)
 
 	rows := f.load(&session.ReadSet{Sessions: []string{id}, Grants: []string{asked.ID}, Turns: []string{id}, CountedTurns: []string{id}})

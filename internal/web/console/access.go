@@ -53,19 +53,35 @@ func (on *Page) minted(a *Answer, made capability.Ref, opens bool) (*Answer, err
 // maxCuts bounds the refs that are shown before they are revoked.
 const maxCuts = 100
 
-// cuts returns what a revoke would end: the ref and all below it that live.
+// maxCutPages bounds the pages in which they are looked for, among refs that have ended before.
+const maxCutPages = 20
+
+// cuts returns the first refs that live, of those that a revoke would end: the ref and all below it. Without a ref it returns
+// those of all that the page's ref shows, of which the script knows what a new epoch and a rotation end.
 func cuts(ctx context.Context, on *Page, r *Request) (*Answer, error) {
-	tree, err := on.On.Refs(ctx, session.TreeQuery{Under: r.Ref, Limit: maxCuts})
-	if err != nil {
-		return nil, err
-	}
-	a := &Answer{Cuts: []Cut{}, More: tree.Next != ""}
-	for i := range tree.Rows {
-		row := &tree.Rows[i]
-		if g := row.Grant; capability.Check(g, row.Epoch, tree.Now, 0, "") == nil {
-			a.Cuts = append(a.Cuts, Cut{Ref: g.ID, Label: g.Label, Actor: g.Actor, Rights: g.Rights.String(), Owner: g.Owner, Uses: row.Uses, LastUsed: row.LastUsed})
+	a := &Answer{Cuts: []Cut{}}
+	q := session.TreeQuery{Under: r.Ref}
+	for range maxCutPages {
+		tree, err := on.On.Refs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range tree.Rows {
+			row := &tree.Rows[i]
+			switch g := row.Grant; {
+			case capability.Check(g, row.Epoch, tree.Now, 0, "") != nil:
+			case len(a.Cuts) == maxCuts:
+				a.More = true
+				return a, nil
+			default:
+				a.Cuts = append(a.Cuts, Cut{Ref: g.ID, Label: g.Label, Actor: g.Actor, Rights: g.Rights.String(), Owner: g.Owner, Uses: row.Uses, LastUsed: row.LastUsed})
+			}
+		}
+		if q.After = tree.Next; q.After == "" {
+			return a, nil
 		}
 	}
+	a.More = true
 	return a, nil
 }
 

@@ -33,7 +33,7 @@ type Request struct {
 	ReadKeys    []string `json:"read_keys"`
 	WriteKeys   []string `json:"write_keys"`
 
-	Ref      string `json:"ref"`       // of revoke and cuts: its id
+	Ref      string `json:"ref"`       // of revoke and cuts: its id; of cuts "": all
 	TakeOver bool   `json:"take_over"` // of revoke and rotate
 	Key      string `json:"key"`       // of purge
 }
