@@ -266,7 +266,7 @@ func (g *generator) share(b *sentBatch, to *given, actor string) {
 // do adds ops that do something.
 func (g *generator) do(b *sentBatch, k *kin, verb string, good bool) {
 	by := b.by
-	never := arg("expect", 1<<40)
+	never := arg("expect", uint64(1<<40))
 	mine := func(is bool) (key string) { // one that is claimed by itself, or by others
 		for _, at := range slices.Sorted(maps.Keys(k.claims)) {
 			if (k.claims[at].by == by) == is && (key == "" || g.in(2)) {
