@@ -25,7 +25,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_te
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox ./cmd/mooring
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/benchfanout ./internal/server/node ./internal/store/postgres ./client ./outbox ./cmd/mooring
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 
@@ -79,8 +79,11 @@ upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postg
 	.ci/old $(OLD) bin/mooring-old
 	MOORING_OLD_BINARY=$(CURDIR)/bin/mooring-old $(PGTEST) go test -count=1 -tags upgrade -run '^Test(ReplicasOfTwoVersions|NewOpsWaitForTheUpgrade|ReachAtAnOlderServer|LargeForksBesideAnOlderServer)$$' ./internal/e2e
 
-bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
+bench: bench-fanout ## measure against a bare program on the same databases (docs/benchmarks.md), and bench-fanout
 	$(PGTEST) go run ./internal/bench
+
+bench-fanout: ## measure how events reach many followers, against a bare server of the same bytes
+	$(PGTEST) go run ./internal/benchfanout
 
 # A module of its own: what package rpc is compared with is no dependency of Mooring's.
 bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb against the npm package, and idle connections

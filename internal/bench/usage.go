@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // cpu is how long the server has computed.
@@ -19,21 +21,7 @@ func (r *rig) cpu() (time.Duration, error) {
 	if r.pid == 0 {
 		return 0, errors.New("what a server costs is measured of a process of its own: not with --in-process")
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.pid))
-	if err != nil {
-		return 0, fmt.Errorf("what a server costs is measured on Linux alone: %w", err)
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])) // after the program's name, which may have spaces
-	total := 0
-	for _, of := range fields[11:13] { // utime, stime
-		ticks, err := strconv.Atoi(of)
-		if err != nil {
-			return 0, err
-		}
-		total += ticks
-	}
-	const tick = 10 * time.Millisecond // on every Linux
-	return time.Duration(total) * tick, nil
+	return measure.CPU(r.pid)
 }
 
 // written is how many bytes the server has written: nearly all to its database's files.

@@ -1,12 +1,15 @@
 // Package measure holds what the benchmark programs share: the line that tells
-// how far a run is, and the median.
+// how far a run is, the median, and what a process uses.
 package measure
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -56,4 +59,34 @@ func (p *Progress) End() {
 		p.open = false
 		fmt.Fprintln(p.out)
 	}
+}
+
+// CPU is how long a process has computed, on Linux.
+func CPU(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("what a process costs is measured on Linux alone: %w", err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // after the program's name, which may have spaces
+	total := 0
+	for _, of := range fields[11:13] { // utime, stime
+		ticks, err := strconv.Atoi(of)
+		if err != nil {
+			return 0, err
+		}
+		total += ticks
+	}
+	const tick = 10 * time.Millisecond // on every Linux
+	return time.Duration(total) * tick, nil
+}
+
+// RSS is the memory that a process holds, in bytes, on Linux.
+func RSS(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, fmt.Errorf("what a process holds is measured on Linux alone: %w", err)
+	}
+	fields := strings.Fields(string(text))
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
 }

@@ -26,6 +26,9 @@ type HubConfig struct {
 
 	// ObserveDelivery is called with the duration of each delivery.
 	ObserveDelivery func(seconds float64)
+	// ObserveCommit, if not nil, is called with the cursors of the events of each commit here to a session
+	// before they are published.
+	ObserveCommit func(session string, first, last uint64)
 
 	// The loops, for what other replicas commit.
 	Now          func() time.Time
@@ -182,8 +185,12 @@ func (h *Hub) BeginCommit(sessions []string) {
 func (h *Hub) EndCommit(sessions []string, published *session.Published) {
 	if published != nil {
 		for i := range published.Sessions {
-			if t := h.fanout(published.Sessions[i].Row.ID); t != nil {
-				t.publish(&published.Sessions[i])
+			p := &published.Sessions[i]
+			if h.cfg.ObserveCommit != nil && p.Events.Len() > 0 {
+				h.cfg.ObserveCommit(p.Row.ID, p.Events.First(), p.Events.Last())
+			}
+			if t := h.fanout(p.Row.ID); t != nil {
+				t.publish(p)
 			}
 		}
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	// commits of other replicas. 0 switches polling off, which leaves only notifications,
 	// and those may be lost.
 	PollInterval time.Duration
+	// ObserveCommit, if not nil, is called with the cursors of the events of each commit of this
+	// server to a session, before followers are sent them. It must not block.
+	ObserveCommit func(session string, first, last uint64)
 	// IgnoreNotify drops notifications, so that tests exercise polling.
 	IgnoreNotify bool
 

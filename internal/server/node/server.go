@@ -87,7 +87,7 @@ func New(cfg Config) *Server {
 	unmonitored := cfg.Store
 	cfg.Store = monitoredStore{cfg.Store, s.outage}
 	s.cfg.Store = cfg.Store
-	s.hub = fanout.NewHub(fanout.HubConfig{Log: cfg.Log, Store: cfg.Store, ReadTimeout: cfg.ReadTimeout, ObserveDelivery: s.instruments.Deliveries.Observe,
+	s.hub = fanout.NewHub(fanout.HubConfig{Log: cfg.Log, Store: cfg.Store, ReadTimeout: cfg.ReadTimeout, ObserveDelivery: s.instruments.Deliveries.Observe, ObserveCommit: cfg.ObserveCommit,
 		Now: cfg.Now, PollInterval: cfg.PollInterval, IgnoreNotify: cfg.IgnoreNotify, Warn: s.outage.Warn})
 	snapshots := fanout.NewSnapshots(fanout.SnapshotsConfig{Log: cfg.Log, Now: cfg.Now, Store: cfg.Store, AtOnce: cfg.Snapshots, StallTimeout: cfg.StallTimeout,
 		FoldBytes: cfg.FoldBytes, LimitHits: &s.limitHits})
