@@ -211,12 +211,6 @@ func (u UnscopedEvents) TotalBytes() (bytes int) {
 	return bytes
 }
 
-// Shown returns the first n events as g shows them, and the cursor and the chain's hash of the last.
-func (u UnscopedEvents) Shown(n int, g *capability.Grant, key *HashKey) (shown []*Event, cursor uint64, head Hash) {
-	last := u.list[n-1]
-	return visibleEvents(g, u.list[:n:n], key), last.Cursor, last.Hash
-}
-
 // ChainCheck remembers the last event whose hash was found to follow from the one before, so that
 // it is hashed once for all readers. The zero value is ready; it is not safe for concurrent use.
 type ChainCheck struct {

@@ -18,6 +18,7 @@
 //	sink          where a subscription's events, or a snapshot's state, go
 //	window        the bytes that may be in flight to one subscriber
 //	flow          the bytes that may be in flight to one connection, and whose turn it is
+//	sight         what a subscriber is shown: its ref's limits and the keys that it asked for
 //	slot          the right to send a snapshot
 //
 // # Lock order

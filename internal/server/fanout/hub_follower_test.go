@@ -131,7 +131,8 @@ func (f *follower) leave() {
 }
 
 // Events implements sink.
-func (f *follower) Events(events []*session.Event, done func(error)) {
+func (f *follower) Events(shown *session.Shown, done func(error)) {
+	events := shown.Events
 	s := f.s
 	s.stir()
 	s.note("%s is sent %d to %d", f.name, events[0].Cursor, events[len(events)-1].Cursor)

@@ -94,7 +94,8 @@ type noting struct {
 	err func() error // what events answers; nil: nothing is wrong
 }
 
-func (n *noting) Events(events []*session.Event, done func(error)) {
+func (n *noting) Events(shown *session.Shown, done func(error)) {
+	events := shown.Events
 	n.mu.Lock()
 	n.calls = append(n.calls, "events")
 	n.mu.Unlock()
@@ -427,8 +428,8 @@ func TestDefectInFeedingEndsTheSubscriptions(t *testing.T) {
 // silent is a sink whose peer never answers.
 type silent struct{ done func(error) }
 
-func (s *silent) Events(_ []*session.Event, done func(error)) { s.done = done }
-func (s *silent) Ended(*fault.Error) bool                     { return true }
+func (s *silent) Events(_ *session.Shown, done func(error)) { s.done = done }
+func (s *silent) Ended(*fault.Error) bool                   { return true }
 
 // TestUnansweredDeliveryKeepsNoEvents: they are sent, and what they hold may be far more than a window counts.
 func TestUnansweredDeliveryKeepsNoEvents(t *testing.T) {
@@ -437,7 +438,7 @@ func TestUnansweredDeliveryKeepsNoEvents(t *testing.T) {
 	sub := &Subscription{fanout: &sessionFanout{}, sink: sink}
 	sent := func() weak.Pointer[session.Event] {
 		e := &session.Event{Payload: make([]byte, 100)}
-		sub.fanout.deliver(delivery{sub: sub, events: []*session.Event{e}})
+		sub.fanout.deliver(delivery{sub: sub, shown: &session.Shown{Events: []*session.Event{e}}})
 		return weak.Make(e)
 	}()
 	runtime.GC()

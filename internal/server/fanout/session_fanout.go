@@ -61,6 +61,7 @@ type sessionFanout struct {
 	tailBytes int
 
 	chain session.ChainCheck // of what is delivered
+	shown session.ShownCache // what was delivered just now; empty while the runner rests
 }
 
 // wake puts s on the ready list and starts the runner unless it runs. mu is held.
@@ -170,7 +171,10 @@ func (t *sessionFanout) publish(p *session.PublishedSession) {
 	t.wakeAll()
 }
 
-func (t *sessionFanout) clearTail() { t.tail, t.tailGen, t.tailBytes = session.UnscopedEvents{}, 0, 0 }
+func (t *sessionFanout) clearTail() {
+	t.tail, t.tailGen, t.tailBytes = session.UnscopedEvents{}, 0, 0
+	t.shown.Clear()
+}
 
 // run is the goroutine of the runner.
 func (t *sessionFanout) run() {
@@ -359,6 +363,7 @@ func (t *sessionFanout) admit(s *Subscription, page *session.Unscoped[*session.L
 		return why
 	}
 	s.authorized, s.authGen, s.expires, s.grant, s.hashKey = true, row.AuthGen, grant.Expires, grant, access.Key
+	s.sight = session.SightOf(grant, s.keys)
 	before := max(grant.VisibleFrom, 1) - 1 // the first event that the ref shows comes after it
 	if s.cursor < before && s.cursor <= row.Cursor {
 		s.cursor, s.head, s.resumeHash = before, session.Hash{}, session.Hash{} // its last event is not adjacent to the first one shown
@@ -436,10 +441,10 @@ func (t *sessionFanout) deliver(d delivery) {
 		t.acked(d, errSuperseded)
 		return
 	}
-	events := d.events
-	d.events = nil // a peer that does not answer retains none
+	shown := d.shown
+	d.shown = nil // a peer that does not answer retains none
 	began := time.Now()
-	s.sink.Events(events, func(err error) {
+	s.sink.Events(shown, func(err error) {
 		if err == nil {
 			t.hub.cfg.ObserveDelivery(time.Since(began).Seconds())
 		}

@@ -57,8 +57,8 @@ type answering struct {
 	rng *rand.Rand
 }
 
-func (a *answering) Events(events []*session.Event, done func(error)) {
-	a.noting.Events(events, func(error) {
+func (a *answering) Events(shown *session.Shown, done func(error)) {
+	a.noting.Events(shown, func(error) {
 		time.AfterFunc(time.Duration(a.rng.IntN(20))*time.Millisecond, func() { done(nil) })
 	})
 }

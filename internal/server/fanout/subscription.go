@@ -17,9 +17,9 @@ import (
 // locks: events and state by one goroutine at a time, ended by any goroutine, also concurrently.
 // Calls after ended are dropped.
 type Sink interface {
-	// Events sends consecutive events. done is called once, possibly before events
+	// Events sends consecutive events. done is called once, possibly before Events
 	// returns: with nil when the subscriber has acked them, or with the error.
-	Events(events []*session.Event, done func(error))
+	Events(shown *session.Shown, done func(error))
 	// Ended releases the sink, and sends why to the subscriber unless why is nil (it
 	// unsubscribed). It returns false if sending would block; it is then called again.
 	Ended(why *fault.Error) bool
@@ -86,6 +86,7 @@ type Subscription struct {
 	authGen    uint64            // the session's AuthGen at that check
 	expires    int64             // of the ref, Unix ms; 0 never
 	grant      *capability.Grant // found at that check; says what is hidden
+	sight      session.Sight     // of grant and keys
 	hashKey    session.HashKey   // read then; masks the hashes that are shown
 
 	generation     int                // raised to void deliveries that are not sent yet
@@ -135,7 +136,7 @@ type delivery struct {
 	generation int          // the subscription's, when it was cut
 	after      uint64       // the cursor it continues from
 	head       session.Hash // the subscription's hash at that cursor
-	events     []*session.Event
+	shown      *session.Shown
 	bytes      int
 }
 
@@ -163,8 +164,8 @@ func (s *Subscription) nextDelivery(events session.UnscopedEvents) (d delivery, 
 		return d, false
 	}
 	d = delivery{sub: s, generation: s.generation, after: s.cursor, head: s.head, bytes: bytes}
-	shown, cursor, head := rest.Shown(n, s.grant, &s.hashKey)
-	d.events, s.cursor, s.head = s.keys.Events(shown), cursor, head
+	d.shown = s.fanout.shown.Shown(rest, n, s.sight, s.grant, s.keys, &s.hashKey)
+	s.cursor, s.head = d.shown.Cursor, d.shown.Head
 	s.inFlight += bytes
 	return d, true
 }

@@ -17,7 +17,8 @@ type holding struct {
 	upTo  uint64
 }
 
-func (h *holding) Events(events []*session.Event, done func(error)) {
+func (h *holding) Events(shown *session.Shown, done func(error)) {
+	events := shown.Events
 	for _, e := range events {
 		h.bytes += e.Bytes()
 		h.upTo = e.Cursor

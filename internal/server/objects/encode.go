@@ -3,6 +3,8 @@
 package objects
 
 import (
+	"slices"
+
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -90,6 +92,48 @@ func encodeEvents(to wire.Event_List, events []*session.Event) error {
 		}
 	}
 	return nil
+}
+
+// placeEvents sets the parameters of a call of a sink to events that many sinks are sent: they are
+// encoded once, to memory that is copied.
+func placeEvents(to wire.EventSink_events_Params, shown *session.Shown) error {
+	seg := to.Segment()
+	before := len(seg.Data())
+	list, err := to.NewEvents(int32(len(shown.Events)))
+	if err != nil {
+		return err
+	}
+	memory, _ := shown.Encoded(eventMemory).([]byte)
+	own := len(seg.Data()) - before
+	if memory != nil && own > 0 {
+		_, err := capnp.NewUInt64List(seg, int32((len(memory)-own)/wordBytes))
+		if all := seg.Data(); err == nil && len(all)-before == len(memory) {
+			copy(all[before:], memory)
+			return nil
+		}
+	}
+	return encodeEvents(list, shown.Events)
+}
+
+const wordBytes = 8
+
+// eventMemory returns the memory of a list of events with what they point to, relative to its
+// beginning; nil if that is not in one piece.
+func eventMemory(events []*session.Event) any {
+	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
+	if err != nil {
+		return nil
+	}
+	p, err := wire.NewRootEventSink_events_Params(seg)
+	if err != nil {
+		return nil
+	}
+	before := len(seg.Data())
+	list, err := p.NewEvents(int32(len(events)))
+	if err != nil || encodeEvents(list, events) != nil || seg.Message().NumSegments() != 1 {
+		return nil
+	}
+	return slices.Clone(seg.Data()[before:])
 }
 
 // encodeSums adds the payload hashes of the chain, which cannot be computed from purged payloads.

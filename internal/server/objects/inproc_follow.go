@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -179,9 +178,8 @@ func (b *inbox) put(change func()) {
 }
 
 // Events implements sink.
-func (b *inbox) Events(events []*session.Event, done func(error)) {
-	events = slices.Clone(events) // so that the page they are part of can be freed
-	b.put(func() { b.items = append(b.items, inboxItem{events: events, done: done}) })
+func (b *inbox) Events(shown *session.Shown, done func(error)) {
+	b.put(func() { b.items = append(b.items, inboxItem{events: shown.Events, done: done}) })
 }
 
 // State implements StateSink.

@@ -213,13 +213,9 @@ var noWait = func() context.Context {
 type peerSink struct{ ref *rpc.Ref }
 
 // Events implements sink.
-func (p *peerSink) Events(events []*session.Event, done func(error)) {
+func (p *peerSink) Events(shown *session.Shown, done func(error)) {
 	call := p.ref.Call(noWait, methods.EventSinkEvents.Method, methods.EventSinkEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
-		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
-		if err != nil {
-			return err
-		}
-		return encodeEvents(list, events)
+		return placeEvents(wire.EventSink_events_Params(s), shown)
 	})
 	notifyDone(call, done)
 }
