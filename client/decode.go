@@ -189,6 +189,14 @@ func (t *textReader) list(l capnp.TextList, err error) (texts []string) {
 	return texts
 }
 
+// sameText returns a text that may be the same as before.
+func sameText(before string, b []byte) string {
+	if string(b) == before {
+		return before
+	}
+	return string(b)
+}
+
 func (t *textReader) bytes(b []byte, err error) []byte {
 	if err != nil && t.err == nil {
 		t.err = err
@@ -196,7 +204,9 @@ func (t *textReader) bytes(b []byte, err error) []byte {
 	return b
 }
 
-func decodeEvents(sessionID string, list wire.Event_List) ([]Event, error) {
+// decodeEvents decodes events. Texts that nearly all events of a session share are those of before, the last event decoded,
+// or the zero Event.
+func decodeEvents(sessionID string, list wire.Event_List, before Event) ([]Event, error) {
 	out := make([]Event, list.Len())
 	for i := range out {
 		w, t := list.At(i), textReader{}
@@ -209,12 +219,13 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]Event, error) {
 			continue
 		}
 		e := Event{
-			Session: sessionID, Cursor: w.Cursor(), Method: t.get(w.Method()), Key: t.get(w.Key()),
-			Schema: w.Schema(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), Op: t.get(w.Op()),
-			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: time.UnixMilli(w.At()), Hash: hashFrom(hash),
+			Session: sessionID, Cursor: w.Cursor(), Method: sameText(before.Method, t.bytes(w.MethodBytes())), Key: t.get(w.Key()),
+			Schema: w.Schema(), Ref: sameText(before.Ref, t.bytes(w.RefBytes())), Actor: sameText(before.Actor, t.bytes(w.ActorBytes())), Op: t.get(w.Op()),
+			Batch: sameText(before.Batch, t.bytes(w.BatchBytes())), Outbox: sameText(before.Outbox, t.bytes(w.OutboxBytes())), At: time.UnixMilli(w.At()), Hash: hashFrom(hash),
 		}
 		if !w.Purged() {
-			e.Payload = []byte(t.get(w.Payload()))
+			payload := t.bytes(w.PayloadBytes())
+			e.Payload = append(make([]byte, 0, len(payload)), payload...)
 		}
 		sum, err := w.Sum()
 		if err == nil {
@@ -224,7 +235,7 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]Event, error) {
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
 		e.sum = hashFrom(sum)
-		out[i] = e
+		out[i], before = e, e
 	}
 	return out, nil
 }

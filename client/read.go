@@ -284,7 +284,7 @@ func (page *Page) read(session string, results capnp.Struct) error {
 		return err
 	}
 	page.Cursor = r.Cursor()
-	page.Events, err = decodeEvents(session, list)
+	page.Events, err = decodeEvents(session, list, Event{})
 	return err
 }
 

@@ -80,7 +80,10 @@ func (k *snapshotSink) finish(cursor uint64) error {
 // eventSink queues deliveries until the subscriber takes them. It is bounded by the server's
 // window, and behind that by the connection's limit on unanswered calls.
 type eventSink struct {
-	session string
+	session  string
+	ackEvery int   // bytes of events after which an ack is sent at once
+	unacked  int   // of them since then; of the goroutine that takes deliveries, as
+	before   Event // the last event, without its payload
 
 	mu      sync.Mutex
 	queue   []*rpc.Call
@@ -88,8 +91,35 @@ type eventSink struct {
 	wake    chan struct{} // receives when queue is not empty
 }
 
-func newEventSink(sessionID string) *eventSink {
-	return &eventSink{session: sessionID, wake: make(chan struct{}, 1)}
+// maxUnacked bounds how many bytes of events are acked lazily, so that many acks leave together and yet
+// the server, which begins with a window of 64 KiB, waits for none.
+const maxUnacked = 8 << 10
+
+// newEventSink returns the sink of a subscription with a window of so many bytes; 0 is the server's default.
+func newEventSink(sessionID string, window uint32) *eventSink {
+	k := &eventSink{session: sessionID, ackEvery: maxUnacked, wake: make(chan struct{}, 1)}
+	if window > 0 {
+		k.ackEvery = min(maxUnacked, int(window/4))
+	}
+	return k
+}
+
+// ack returns the bytes of a delivery to the window.
+func (k *eventSink) ack(call *rpc.Call, bytes int) {
+	if k.mayWait(bytes) {
+		call.ReturnLazily()
+	} else {
+		call.Return(capnp.ObjectSize{}, nil)
+	}
+}
+
+// mayWait reports whether the ack of so many bytes may wait for others to leave with.
+func (k *eventSink) mayWait(bytes int) bool {
+	if k.unacked += bytes; k.unacked < k.ackEvery {
+		return true
+	}
+	k.unacked = 0
+	return false
 }
 
 // Serve implements rpc.Object.
@@ -154,9 +184,9 @@ func (k *eventSink) next(ctx context.Context, lost, refused <-chan struct{}) (de
 
 func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 	params, _ := call.Params()
-	d := delivery{done: func() { call.Return(capnp.ObjectSize{}, nil) }}
+	var d delivery
 	if call.Method().ID == sinkEnded {
-		defer d.done()
+		defer call.Return(capnp.ObjectSize{}, nil)
 		w, err := wire.EventSink_ended_Params(params).Refusal()
 		if err == nil {
 			d.ended, err = refusalOf(w)
@@ -171,12 +201,18 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 	}
 	list, err := wire.EventSink_events_Params(params).Events()
 	if err == nil {
-		d.events, err = decodeEvents(k.session, list)
+		d.events, err = decodeEvents(k.session, list, k.before)
 	}
 	if err != nil {
 		call.Fail(rpc.Failedf("the events cannot be read"))
 		return delivery{}, fault.Incompatible.Because(err, "the server's events cannot be read: %v", err)
 	}
+	if n := len(d.events); n > 0 {
+		k.before = d.events[n-1]
+		k.before.Payload = nil
+	}
+	bytes := len(params.Segment().Data())
+	d.done = func() { k.ack(call, bytes) }
 	return d, nil
 }
 

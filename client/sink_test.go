@@ -26,7 +26,7 @@ func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sink := newEventSink(testSession)
+	sink := newEventSink(testSession, 0)
 	ref := rpc.NewLocal(sink)
 	defer ref.Release()
 	deliver := func(method uint16) *rpc.Promise {
@@ -165,7 +165,7 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 		}
 		cancel()
 	}
-	sink := newEventSink(testSession)
+	sink := newEventSink(testSession, 0)
 	ref := rpc.NewLocal(sink)
 	defer ref.Release()
 	call := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, structSize(0, 1), nil)
@@ -177,4 +177,27 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 	sink.drop()
 	<-call.Done()
 	call.Release()
+}
+
+// TestAcksWaitForOneAnother while the window has room for more, and no longer.
+func TestAcksWaitForOneAnother(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		window uint32
+		bytes  int
+		waits  []bool
+	}{
+		{0, maxUnacked/2 + 1, []bool{true, false, true, false}},
+		{0, maxUnacked, []bool{false, false}},
+		{1 << 20, maxUnacked / 4, []bool{true, true, true, false, true}},
+		{4 << 10, 1000, []bool{true, false, true, false}},
+		{1, 1, []bool{false, false}},
+	} {
+		k := newEventSink(testSession, tc.window)
+		for i, want := range tc.waits {
+			if got := k.mayWait(tc.bytes); got != want {
+				t.Errorf("a window of %d, ack %d of %d bytes may wait: %v", tc.window, i+1, tc.bytes, got)
+			}
+		}
+	}
 }

@@ -168,7 +168,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 		return err
 	}
 	defer live.Release()
-	sink := newEventSink(s.id)
+	sink := newEventSink(s.id, sub.window)
 	local := rpc.NewLocal(sink)
 	answer := callSubscribe(ctx, live, sub.position, sub.keys, sub.window, local)
 	local.Release()

@@ -223,15 +223,19 @@ func (co *core) deliverTo(ans *answer, to *Ref) {
 	co.out.Tasks = append(co.out.Tasks, (*callTask)(&ans.call))
 }
 
-// sendResults answers a call, taking over the message and the capabilities.
-func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable) {
+// sendResults answers a call, taking over the message and the capabilities; lazily, if nobody waits for the answer.
+func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable, lazily bool) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
 	if c.ended != nil {
 		c.dropCaps(caps)
 		return
 	}
+	urgent := c.out.Urgent
 	c.returnResults(ans, out, caps)
+	if lazily {
+		c.out.Urgent = urgent
+	}
 }
 
 // sendException answers a call with an error.

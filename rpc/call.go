@@ -176,6 +176,14 @@ func (c *Call) notifyAnswered(err error) {
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place
 // fails the call. A nil place returns a struct of zeros. Of all Returns and Fails the first counts.
 func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps *CapTable) error) {
+	c.returnResults(sz, place, false)
+}
+
+// ReturnLazily is Return without results, to a caller that waits for nothing but leave to send more: the answer leaves with
+// the next message, or 20 milliseconds later.
+func (c *Call) ReturnLazily() { c.returnResults(capnp.ObjectSize{}, nil, true) }
+
+func (c *Call) returnResults(sz capnp.ObjectSize, place func(results capnp.Struct, caps *CapTable) error, lazily bool) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
@@ -188,7 +196,7 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 		return
 	}
 	c.notifyAnswered(nil)
-	c.sendResults(out, caps)
+	c.sendResults(out, caps, lazily)
 }
 
 // build runs place and turns its panic into an error.
@@ -206,10 +214,10 @@ func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) er
 	return out, err
 }
 
-// sendResults passes results to the caller.
-func (c *Call) sendResults(out *outMsg, caps CapTable) {
+// sendResults passes results to the caller; lazily, if nobody waits for them.
+func (c *Call) sendResults(out *outMsg, caps CapTable, lazily bool) {
 	if c.ans != nil {
-		c.conn.sendResults(c.ans, out, caps)
+		c.conn.sendResults(c.ans, out, caps, lazily)
 	} else {
 		_, _, content, err := out.Results()
 		if err == nil {

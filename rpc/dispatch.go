@@ -189,7 +189,7 @@ func (c *Call) forwardAnswer(p *Promise) {
 		c.fail(Failedf("results cannot be passed on: %v", err))
 		return
 	}
-	c.sendResults(out, caps)
+	c.sendResults(out, caps, false)
 }
 
 // noWaitCtx is the context of callers that cannot wait at a limit: delivery goroutines.

@@ -65,8 +65,8 @@
 // The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in, messages and
 // deliveries come out, under one lock. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which codec
 // fits it into (conn.go): it reads, delivers, writes, pings, finds out who is dead and ends. The reader handles all messages of a
-// batch before it delivers, and writes the answers to the calls it has delivered; a Finish after a Return and a Release leave
-// with the next message, or 2 ms later. Before a reader parks it polls its socket for a moment, while that pays, and its reads
+// batch before it delivers, and writes the answers to the calls it has delivered; a Finish after a Return, a Release and what
+// Call.ReturnLazily answers leave with the next message, or 20 ms later. Before a reader parks it polls its socket for a moment, while that pays, and its reads
 // and writes bypass the scheduler where they can (internal/socket). Byte streams have no pings: on them the system itself detects
 // a dead peer.
 //

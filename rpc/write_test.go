@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"capnproto.org/go/capnp/v3"
+
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -272,4 +274,78 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
+}
+
+// lazyObject answers method 0 lazily and all others at once.
+type lazyObject struct{}
+
+func (lazyObject) Serve(c *Call) {
+	if c.Method().ID == 0 {
+		c.ReturnLazily()
+	} else {
+		c.Return(capnp.ObjectSize{}, nil)
+	}
+}
+
+// TestLazyAnswersLeaveTogether: with the next answer that somebody waits for, or a little later.
+func TestLazyAnswersLeaveTogether(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	callee := &tap{Transport: far}
+	a, b := NewConn(near, Config{}), NewConn(callee, Config{Bootstrap: lazyObject{}})
+	ran := make(chan error, 2)
+	go func() { ran <- a.Run(context.Background()) }()
+	go func() { ran <- b.Run(context.Background()) }()
+	defer func() {
+		a.Close("test over")
+		<-ran
+		<-ran
+	}()
+	boot := a.Bootstrap(testContext(t))
+	defer boot.Release()
+	call := func(method uint16) *Promise {
+		return boot.Call(testContext(t), Method{ID: method}, capnp.ObjectSize{}, nil)
+	}
+	wait := func(p *Promise) {
+		t.Helper()
+		if _, _, err := p.Wait(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+	}
+	wait(call(1))
+	b.mu.Lock()
+	b.loop.SetFlushDelay(time.Hour)
+	b.mu.Unlock()
+	before := callee.writes.Load()
+	const lazy = 20
+	var promises []*Promise
+	for n := range int64(lazy) {
+		promises = append(promises, call(0))
+		until.True(t, "the call is answered", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.out.Ends) == int(n)+1
+		})
+	}
+	if n := callee.writes.Load() - before; n != 0 {
+		t.Errorf("%d writes for answers that nobody waits for", n)
+	}
+	wait(call(1))
+	for _, p := range promises {
+		wait(p)
+	}
+	if n := callee.writes.Load() - before; n != 1 {
+		t.Errorf("%d writes for all answers together", n)
+	}
+	last := call(0)
+	until.True(t, "the last is answered", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.out.Ends) == 1
+	})
+	b.mu.Lock()
+	b.loop.Flush()
+	b.unlockAndRun()
+	wait(last)
 }

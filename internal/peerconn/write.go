@@ -28,7 +28,7 @@ const (
 	// maxHold is how long a delivery, or a write by the reader, may take before other goroutines take over.
 	maxHold = 2 * time.Millisecond
 	// lazyFlushDelay is how long output that nobody waits for is delayed for other output to leave with.
-	lazyFlushDelay = 2 * time.Millisecond
+	lazyFlushDelay = 20 * time.Millisecond
 )
 
 // writeState is the state of writing.
