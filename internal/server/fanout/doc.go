@@ -30,7 +30,7 @@
 //
 // # Bounds
 //
-//	one fan-out     a tail of 1 MiB; on all fan-outs 4 reads of the log at once, 1 MiB each
+//	one fan-out     while its runner runs: a tail of 1 MiB, and 16 deliveries that are shared; on all fan-outs 4 reads of the log at once, 1 MiB each
 //	one connection  FlowConfig: bytes in flight, subscriptions, snapshots
 //	one subscriber  SubscriptionConfig.Window; it begins with 64 KiB
 //	snapshots       SnapshotsConfig.AtOnce, FoldBytes each
