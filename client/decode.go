@@ -240,6 +240,34 @@ func decodeEvents(sessionID string, list wire.Event_List, before Event) ([]Event
 	return out, nil
 }
 
+// decodeEventsFast is decodeEvents without the generated code, which takes three times as long, of a sink's parameters; ok is
+// false for an uncommon message, which decodeEvents decodes.
+func decodeEventsFast(sessionID string, m byhand.Message, before Event) (out []Event, ok bool) {
+	params := m.Root()
+	list := params.List(wirelayout.SinkEvents)
+	if !m.Supported() {
+		return nil, false
+	}
+	out = make([]Event, list.Len())
+	for i := range out {
+		w, e := list.At(i), &out[i]
+		e.Session, e.Cursor, e.Hash, e.Hidden = sessionID, w.Uint64(wirelayout.EventCursor), hashFrom(w.Bytes(wirelayout.EventHash)), w.Bit(wirelayout.EventHidden)
+		if e.Hidden {
+			continue
+		}
+		e.Schema, e.At, e.sum = w.Uint32(wirelayout.EventSchema), time.UnixMilli(int64(w.Uint64(wirelayout.EventAt))), hashFrom(w.Bytes(wirelayout.EventSum))
+		e.Method, e.Ref, e.Actor = sameText(before.Method, w.Text(wirelayout.EventMethod)), sameText(before.Ref, w.Text(wirelayout.EventRef)), sameText(before.Actor, w.Text(wirelayout.EventActor))
+		e.Batch, e.Outbox = sameText(before.Batch, w.Text(wirelayout.EventBatch)), sameText(before.Outbox, w.Text(wirelayout.EventOutbox))
+		e.Key, e.Op = string(w.Text(wirelayout.EventKey)), string(w.Text(wirelayout.EventOp))
+		if !w.Bit(wirelayout.EventPurged) {
+			payload := w.Text(wirelayout.EventPayload)
+			e.Payload = append(make([]byte, 0, len(payload)), payload...)
+		}
+		before = *e
+	}
+	return out, m.Supported()
+}
+
 // claim reads an entry's claim; nil if it has none.
 func (t *textReader) claim(has bool, claim func() (wire.Claim, error)) *Claim {
 	if !has {

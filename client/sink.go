@@ -84,6 +84,7 @@ type eventSink struct {
 	ackEvery int   // bytes of events after which an ack is sent at once
 	unacked  int   // of them since then; of the goroutine that takes deliveries, as
 	before   Event // the last event, without its payload
+	fastPath int   // deliveries read by decodeEventsFast
 
 	mu      sync.Mutex
 	queue   []*rpc.Call
@@ -199,9 +200,18 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 		}
 		return d, nil
 	}
-	list, err := wire.EventSink_events_Params(params).Events()
-	if err == nil {
-		d.events, err = decodeEvents(k.session, list, k.before)
+	var err error
+	plain, read := call.PlainParams()
+	if read {
+		d.events, read = decodeEventsFast(k.session, plain, k.before)
+	}
+	if read {
+		k.fastPath++
+	} else {
+		var list wire.Event_List
+		if list, err = wire.EventSink_events_Params(params).Events(); err == nil {
+			d.events, err = decodeEvents(k.session, list, k.before)
+		}
 	}
 	if err != nil {
 		call.Fail(rpc.Failedf("the events cannot be read"))

@@ -102,6 +102,13 @@ func (s Struct) Uint64(at int) uint64 {
 	return binary.LittleEndian.Uint64(s.m.seg[s.At*Bytes+at:])
 }
 
+func (s Struct) Uint32(at int) uint32 {
+	if at+4 > s.Data*Bytes {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(s.m.seg[s.At*Bytes+at:])
+}
+
 func (s Struct) Uint16(at int) uint16 {
 	if at+2 > s.Data*Bytes {
 		return 0
@@ -152,6 +159,22 @@ func (s Struct) Text(i int) []byte {
 		return nil
 	}
 	return m.seg[start : start+n-1 : start+n-1]
+}
+
+// Bytes is the data that the i'th pointer points to, in the message's memory; nil for null.
+func (s Struct) Bytes(i int) []byte {
+	at, p := s.pointer(i)
+	if p == 0 {
+		return nil
+	}
+	m := s.m
+	start, n := target(at, p), int(p>>35)
+	if p&kindBits != listKind || p>>32&listBits != byteList || start < 0 || start > len(m.seg)/Bytes || n > len(m.seg)-start*Bytes || !m.spend(uint64(n)) {
+		m.unsupported = true
+		return nil
+	}
+	start *= Bytes
+	return m.seg[start : start+n : start+n]
 }
 
 // Struct is the struct that the i'th pointer points to; one that is null is not usual.

@@ -1,5 +1,5 @@
-// Package wirelayout says where capnp/mooring.capnp has the fields of what Stream.apply takes and gives, for code that reads and
-// writes them by hand (package internal/capnpfast): sizes in words, numbers by byte of their struct's data, pointers by their
+// Package wirelayout says where capnp/mooring.capnp has the fields of what Stream.apply takes and gives, and of the events that
+// followers are sent, for code that reads and writes them by hand (package internal/capnpfast): sizes in words, numbers by byte of their struct's data, pointers by their
 // place among a struct's pointers. Tests hold it to the generated code.
 package wirelayout
 
@@ -77,4 +77,26 @@ const (
 	OutcomeMessage   = 1
 	OutcomeResult    = 2
 	OutcomeCause     = 3
+)
+
+// SinkEvents is the parameter of a sink's call with events.
+const SinkEvents = 0
+
+// Fields of an event.
+const (
+	EventCursor  = 0
+	EventSchema  = 8
+	EventPurged  = 96 // a bit
+	EventHidden  = 97 // a bit
+	EventAt      = 16
+	EventMethod  = 0
+	EventKey     = 1
+	EventPayload = 2
+	EventRef     = 3
+	EventActor   = 4
+	EventOp      = 5
+	EventBatch   = 6
+	EventOutbox  = 7
+	EventHash    = 8
+	EventSum     = 9
 )

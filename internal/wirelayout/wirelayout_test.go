@@ -147,4 +147,32 @@ func TestPlaces(t *testing.T) {
 	for i, want := range map[int]string{OutcomeOp: "op", OutcomeMessage: "message", OutcomeResult: "result", OutcomeCause: "cause"} {
 		check(t, want, string(s.Text(i)), want)
 	}
+
+	s = laidOut(t, capnpfast.Size{Pointers: 1}, wire.NewRootEventSink_events_Params, func(p wire.EventSink_events_Params) error {
+		_, err := p.NewEvents(3)
+		return err
+	})
+	check(t, "events", s.List(SinkEvents).Len(), 3)
+	s = laidOut(t, capnpfast.Size{Data: 3, Pointers: 10}, wire.NewRootEvent, func(e wire.Event) error {
+		e.SetCursor(1 << 63)
+		e.SetSchema(1 << 31)
+		e.SetAt(-2)
+		return all(e.SetMethod("method"), e.SetKey("key"), e.SetPayload("payload"), e.SetRef("ref"), e.SetActor("actor"), e.SetOp("op"), e.SetBatch("batch"),
+			e.SetOutbox("outbox"), e.SetHash([]byte("hash")), e.SetSum([]byte("sum")))
+	})
+	check(t, "cursor", s.Uint64(EventCursor), uint64(1<<63))
+	check(t, "schema", s.Uint32(EventSchema), uint32(1<<31))
+	check(t, "at", int64(s.Uint64(EventAt)), int64(-2))
+	check(t, "purged, hidden", [2]bool{s.Bit(EventPurged), s.Bit(EventHidden)}, [2]bool{})
+	for at, want := range map[int]string{EventMethod: "method", EventKey: "key", EventPayload: "payload", EventRef: "ref", EventActor: "actor", EventOp: "op",
+		EventBatch: "batch", EventOutbox: "outbox"} {
+		check(t, want, string(s.Text(at)), want)
+	}
+	check(t, "hash", string(s.Bytes(EventHash)), "hash")
+	check(t, "sum", string(s.Bytes(EventSum)), "sum")
+	for bit, set := range map[int]func(wire.Event, bool){EventPurged: wire.Event.SetPurged, EventHidden: wire.Event.SetHidden} {
+		s = laidOut(t, capnpfast.Size{Data: 3, Pointers: 10}, wire.NewRootEvent, func(e wire.Event) error { set(e, true); return nil })
+		check(t, "the bit", s.Bit(bit), true)
+		check(t, "both bits", s.Bit(EventPurged) && s.Bit(EventHidden), false)
+	}
 }
