@@ -56,12 +56,12 @@ type expectation struct{ Events int } // of each topic
 
 // followers are connected.
 type followers struct {
-	cancel context.CancelFunc
-	all    []*follower // of one topic each: a connection's are in a row
-	ended  chan error  // the first that ended too early
-	wg     sync.WaitGroup
-	bytes  atomic.Int64
-	close_ []func() error
+	cancel  context.CancelFunc
+	all     []*follower // of one topic each: a connection's are in a row
+	ended   chan error  // the first that ended too early
+	wg      sync.WaitGroup
+	bytes   atomic.Int64
+	onClose []func() error
 
 	left atomic.Int64  // events that have not reached a follower
 	done chan struct{} // closed when left is 0
@@ -209,7 +209,7 @@ func (fs *followers) close() error {
 	fs.cancel()
 	fs.wg.Wait()
 	var err error
-	for _, f := range slices.Backward(fs.close_) {
+	for _, f := range slices.Backward(fs.onClose) {
 		err = errors.Join(err, f())
 	}
 	return err
@@ -222,7 +222,7 @@ func (fs *followers) connector(ctx context.Context, o *following) (func(ctx cont
 		dial = fs.dialCounting
 	}
 	transport := &http.Transport{DialContext: dial, DisableCompression: true}
-	fs.close_ = append(fs.close_, func() error { transport.CloseIdleConnections(); return nil })
+	fs.onClose = append(fs.onClose, func() error { transport.CloseIdleConnections(); return nil })
 	web := &http.Client{Transport: transport}
 	refs := make([]capability.Ref, len(o.Refs))
 	for i, text := range o.Refs {
@@ -237,7 +237,7 @@ func (fs *followers) connector(ctx context.Context, o *following) (func(ctx cont
 		if err != nil {
 			return nil, err
 		}
-		fs.close_ = append(fs.close_, box.Close)
+		fs.onClose = append(fs.onClose, box.Close)
 		config := client.Config{Outbox: box, Offline: true}
 		if o.Count {
 			config.DialContext = dial
