@@ -48,7 +48,7 @@ const rounds = 90
 // runHistory runs a history. other makes the party that is the helper.
 func runHistory(t *testing.T, r *rand.Rand, db database, other func(*server, *httpParty) party) {
 	t.Helper()
-	srv := startServer(t, serverConfig{URL: db.url(t)})
+	srv := startServer(t, serverConfig{URL: db.url(t), Args: []string{"--turn-lease", "1h"}}) // no turn is interrupted while a slow machine checks
 	byHTTP := newHTTPParty(t, srv)
 	h := &history{t: t, rand: r, srv: srv, names: []string{owner, worker, helper}, parties: map[string]party{
 		owner: newGoParty(t, srv), worker: byHTTP, helper: other(srv, byHTTP)}}
