@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -146,6 +148,59 @@ func TestEventsOfAPeerAreReadByHand(t *testing.T) {
 	if sink.fastPath != deliveries-1 { // the first one names the sink as the answer to a call
 		t.Errorf("%d of %d deliveries were read by hand", sink.fastPath, deliveries-1)
 	}
+}
+
+// tap is a transport that counts writes.
+type tap struct {
+	rpc.Transport
+	writes atomic.Int64
+}
+
+func (t *tap) WriteBatch(ctx context.Context, messages []byte) error {
+	t.writes.Add(1)
+	return t.Transport.WriteBatch(ctx, messages)
+}
+
+// TestAcksLeaveTogether: those of a few small events, a moment after the first of them.
+func TestAcksLeaveTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := rpc.Pipe()
+		counted, sink := &tap{Transport: far}, newEventSink(testSession, 0)
+		server, peer := rpc.NewConn(near, rpc.Config{}), rpc.NewConn(counted, rpc.Config{Bootstrap: sink})
+		go func() { _ = server.Run(context.Background()) }()
+		go func() { _ = peer.Run(context.Background()) }()
+		defer func() {
+			server.Close("test over")
+			synctest.Wait()
+		}()
+		ref := server.Bootstrap(t.Context())
+		defer ref.Release()
+		synctest.Wait()
+		before := counted.writes.Load()
+		var calls []*rpc.Promise
+		for range 5 {
+			calls = append(calls, ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, structSize(0, 1), nil))
+			d, err := sink.next(t.Context(), peer.Done(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.done()
+			synctest.Wait()
+		}
+		if n := counted.writes.Load() - before; n != 0 {
+			t.Errorf("%d writes before anything was waited for", n)
+		}
+		for _, call := range calls {
+			if _, _, err := call.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			call.Release()
+		}
+		if n := counted.writes.Load() - before; n != 1 {
+			t.Errorf("%d writes for %d acks", n, len(calls))
+		}
+	})
 }
 
 func BenchmarkReadEvents(b *testing.B) {

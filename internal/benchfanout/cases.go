@@ -100,8 +100,8 @@ type bench struct {
 
 // side is a server, or several, with its followers.
 type side struct {
-	servers   []*process
-	followers *process
+	servers   []process
+	followers process
 	addresses []string
 	bytes     int // of an event on the wire
 }
@@ -222,8 +222,8 @@ const sampled = 20
 func (b *bench) eventBytes(ctx context.Context, m *side, w *writer, c benchCase, dir string) (_ int, err error) {
 	one := &side{servers: m.servers[:1], addresses: m.addresses[:1]}
 	defer func() {
-		if one.followers != nil {
-			err = errors.Join(err, one.followers.stop())
+		if one.followers.Child != nil {
+			err = errors.Join(err, one.followers.Stop())
 		}
 	}()
 	if _, err := one.follow(ctx, &following{Wire: c.wire, Addresses: one.addresses, Refs: w.refs[:1], Followers: 1, Dir: filepath.Join(dir, "one"), Count: true}); err != nil {
@@ -344,11 +344,11 @@ func (s *side) round(c benchCase, profile string, publish func() error, when fun
 // stop ends the processes, the followers first.
 func (s *side) stop() error {
 	var err error
-	if s.followers != nil {
-		err = s.followers.stop()
+	if s.followers.Child != nil {
+		err = s.followers.Stop()
 	}
 	for _, p := range s.servers {
-		err = errors.Join(err, p.stop())
+		err = errors.Join(err, p.Stop())
 	}
 	return err
 }

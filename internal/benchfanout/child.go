@@ -7,14 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
-	"strings"
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/gctune"
@@ -154,63 +152,25 @@ func (c *child) close() error {
 }
 
 // process is a child, as the benchmark sees it.
-type process struct {
-	cmd   *exec.Cmd
-	input io.Closer
-	in    *json.Encoder
-	out   *json.Decoder
-	log   strings.Builder
-}
+type process struct{ *measure.Child }
 
 // startProcess starts a child. It is killed when ctx ends.
-func startProcess(ctx context.Context) (*process, error) {
+func startProcess(ctx context.Context) (process, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return process{}, err
 	}
-	p := &process{cmd: exec.CommandContext(ctx, program)}
-	p.cmd.Env = append(os.Environ(), envChild+"=1")
-	p.cmd.Stderr = &p.log
-	p.cmd.WaitDelay = time.Second
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.input, p.in, p.out = in, json.NewEncoder(in), json.NewDecoder(out)
-	return p, p.cmd.Start()
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), envChild+"=1")
+	child, err := measure.StartChild(cmd, cmd.Start)
+	return process{child}, err
 }
 
-// patience is how long a request may take.
-const patience = time.Minute
-
-func (p *process) ask(r request) (reply, error) {
-	stuck := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
-	defer stuck.Stop()
+func (p process) ask(r request) (reply, error) {
 	var answer reply
-	err := p.in.Encode(r)
-	if err == nil {
-		err = p.out.Decode(&answer)
+	err := p.Ask(r, &answer, 0)
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
 	}
-	switch {
-	case err != nil:
-		return answer, fmt.Errorf("a child has gone or is stuck: %w: %s", err, p.log.String())
-	case answer.Error != "":
-		return answer, errors.New(answer.Error)
-	}
-	return answer, nil
-}
-
-// stop ends the child.
-func (p *process) stop() error {
-	stuck := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
-	defer stuck.Stop()
-	err := p.input.Close()
-	if err = errors.Join(err, p.cmd.Wait()); err != nil {
-		return fmt.Errorf("child: %w\n%s", err, p.log.String())
-	}
-	return nil
+	return answer, err
 }

@@ -68,7 +68,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("benchfanout", flag.ContinueOnError)
 	f.SetOutput(errOut)
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
-	f.BoolVar(&o.quick, "quick", false, "a smoke test of under 20 seconds: a tenth of the followers and events, one round")
+	f.BoolVar(&o.quick, "quick", false, "a smoke test of under a minute: a twentieth of the followers and events, one round")
 	f.StringVar(&only, "only", "", "a regular expression of the lines to measure")
 	f.StringVar(&o.profile, "profile", "", "profile the CPU of both processes in each line's last round: FILE-N-server and FILE-N-followers")
 	f.StringVar(&o.db, "db", "both", "sqlite, or both for two replicas on Postgres as well")

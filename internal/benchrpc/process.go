@@ -4,24 +4,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"strings"
-	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // process is a child.
-type process struct {
-	cmd   *exec.Cmd
-	input io.Closer
-	in    *json.Encoder
-	out   *json.Decoder
-	log   strings.Builder
-}
+type process struct{ *measure.Child }
 
 // startProcess starts a child, this program or the one on Node, with these additions to the environment. It is
 // killed when ctx ends.
@@ -30,57 +21,26 @@ func startProcess(ctx context.Context, onNode, oneCore bool, env ...string) (*pr
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.CommandContext(ctx, program)}
+	cmd := exec.CommandContext(ctx, program)
 	if onNode {
-		p.cmd = exec.CommandContext(ctx, "node", "js/child.mjs")
+		cmd = exec.CommandContext(ctx, "node", "js/child.mjs")
 	}
-	p.cmd.Env = append(append(os.Environ(), envChild+"=1"), env...)
-	p.cmd.Stderr = &p.log
-	p.cmd.WaitDelay = time.Second
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.input, p.in, p.out = in, json.NewEncoder(in), json.NewDecoder(out)
+	cmd.Env = append(append(os.Environ(), envChild+"=1"), env...)
+	start := cmd.Start
 	if oneCore {
-		err = onOneCore(p.cmd.Start)
-	} else {
-		err = p.cmd.Start()
+		start = func() error { return onOneCore(cmd.Start) }
 	}
-	return p, err
+	child, err := measure.StartChild(cmd, start)
+	return &process{child}, err
 }
-
-// patience is how much longer than it should a request may take.
-const patience = time.Minute
 
 func (p *process) ask(r request) (reply, error) {
-	stuck := time.AfterFunc(r.Measure+patience, func() { _ = p.cmd.Process.Kill() })
-	defer stuck.Stop()
 	var answer reply
-	err := p.in.Encode(r)
-	if err == nil {
-		err = p.out.Decode(&answer)
+	err := p.Ask(r, &answer, r.Measure)
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
 	}
-	switch {
-	case err != nil:
-		return answer, fmt.Errorf("a child has gone or is stuck: %w", err)
-	case answer.Error != "":
-		return answer, errors.New(answer.Error)
-	}
-	return answer, nil
-}
-
-// stop ends the child.
-func (p *process) stop() error {
-	err := p.input.Close()
-	if err = errors.Join(err, p.cmd.Wait()); err != nil {
-		return fmt.Errorf("child: %w\n%s", err, p.log.String())
-	}
-	return nil
+	return answer, err
 }
 
 // pair is a server and a client of one contender.
@@ -121,7 +81,7 @@ func (p *pair) stop() error {
 	var errs []error
 	for _, side := range []*process{p.client, p.server} {
 		if side != nil {
-			errs = append(errs, side.stop())
+			errs = append(errs, side.Stop())
 		}
 	}
 	return errors.Join(errs...)

@@ -143,22 +143,16 @@ func (s Struct) Null(i int) bool {
 
 // Text is what the i'th pointer points to, in the message's memory; nil for null.
 func (s Struct) Text(i int) []byte {
-	at, p := s.pointer(i)
-	if p == 0 {
+	b := s.Bytes(i)
+	if b == nil {
 		return nil
 	}
-	m := s.m
-	start, n := target(at, p), int(p>>35)
-	if p&kindBits != listKind || p>>32&listBits != byteList || start < 0 || start > len(m.seg)/Bytes {
-		m.unsupported = true
+	n := len(b) - 1
+	if n < 0 || b[n] != 0 {
+		s.m.unsupported = true
 		return nil
 	}
-	start *= Bytes
-	if n == 0 || n > len(m.seg)-start || m.seg[start+n-1] != 0 || !m.spend(uint64(n)) {
-		m.unsupported = true
-		return nil
-	}
-	return m.seg[start : start+n-1 : start+n-1]
+	return b[:n:n]
 }
 
 // Bytes is the data that the i'th pointer points to, in the message's memory; nil for null.

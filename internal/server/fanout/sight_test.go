@@ -4,6 +4,7 @@ package fanout
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,9 @@ func TestSightsOfOneSession(t *testing.T) {
 				h.EndCommit(nil, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: session.NewUnscopedEvents(events)}}})
 			}
 			synctest.Wait()
+		}
+		if kept := h.fanout(log.row.ID).shown; !reflect.ValueOf(kept).IsZero() {
+			t.Errorf("deliveries are kept while nobody is sent anything: %+v", kept)
 		}
 		for i := range kinds {
 			k := &kinds[i]

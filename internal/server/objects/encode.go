@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -104,18 +105,14 @@ func placeEvents(to wire.EventSink_events_Params, shown *session.Shown) error {
 		return err
 	}
 	memory, _ := shown.Encoded(eventMemory).([]byte)
-	own := len(seg.Data()) - before
-	if memory != nil && own > 0 {
-		_, err := capnp.NewUInt64List(seg, int32((len(memory)-own)/wordBytes))
-		if all := seg.Data(); err == nil && len(all)-before == len(memory) {
-			copy(all[before:], memory)
+	if own := len(seg.Data()) - before; memory != nil && own > 0 {
+		if _, ok := byhand.Reserve(seg, (len(memory)-own)/byhand.Bytes); ok {
+			copy(seg.Data()[before:], memory)
 			return nil
 		}
 	}
 	return encodeEvents(list, shown.Events)
 }
-
-const wordBytes = 8
 
 // eventMemory returns the memory of a list of events with what they point to, relative to its
 // beginning; nil if that is not in one piece.
