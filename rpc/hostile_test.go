@@ -197,6 +197,51 @@ func TestEmbargoesNeverLifted(t *testing.T) {
 	}
 }
 
+// callFunc is an object that a function serves.
+type callFunc func(*Call)
+
+func (f callFunc) Serve(c *Call) { f(c) }
+
+// A connection that ends while the calls held back by a lifted embargo are handed over, and a handler of theirs that calls
+// on the same reference once more: nothing is left in the tables.
+func TestEndWhileAnEmbargoDrains(t *testing.T) {
+	var h *hostile
+	var x *Ref
+	call := func() {
+		p := x.Call(context.Background(), mEcho, testSize, nil)
+		t.Cleanup(p.Release)
+	}
+	served := 0
+	h = newHostile(t, callFunc(func(c *Call) {
+		served++
+		if served == 1 {
+			h.c.Close("in the middle")
+			call()
+			if n := h.c.Stats().QueuedCalls; n != 0 {
+				t.Errorf("%d calls are queued on a connection that has ended", n)
+			}
+		}
+		c.Return(capnp.ObjectSize{}, nil)
+	}), Limits{})
+	h.say("bootstrap q=0")
+	boot := h.c.Bootstrap(context.Background())
+	defer boot.Release()
+	p := boot.Call(context.Background(), mEcho, testSize, nil)
+	defer p.Release()
+	x = p.Cap(1)
+	defer x.Release()
+	call()
+	h.say("return a=%d results cap=receiver:0", p.q.id)
+	call()
+	if s := h.c.Stats(); s.Embargoes != 1 || s.QueuedCalls != 1 {
+		t.Fatalf("no call is held back: %+v", s)
+	}
+	h.say("disembargo receiver=0 to=cap:0")
+	if s := h.c.Stats(); served != 2 || s.QueuedCalls != 0 {
+		t.Errorf("%d calls were served, %+v", served, s)
+	}
+}
+
 // A promise of the peer that becomes another of its promises, and that yet another, without an end: the chain is bounded,
 // and it is let go of one link after the other, not each within the one before.
 func TestChainsOfPromises(t *testing.T) {

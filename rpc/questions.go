@@ -44,7 +44,9 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue))), nil
 			}
 			r.queue = append(r.queue, embargoed{call: call})
-			c.queuedCalls++
+			if c.ended == nil {
+				c.queuedCalls++
+			}
 			return nil, nil
 		}
 		if !c.atLimit() {
