@@ -103,7 +103,7 @@ func serveEvents(q *request) *fault.Error {
 		after = fanout.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
-	httpkit.WriteJSON(q.w, http.StatusOK, addMember(httpkit.JSON(struct {
+	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, addMember(httpkit.JSON(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
 		Hash   string `json:"hash,omitempty"` // the position's, to continue from; "" if unknown

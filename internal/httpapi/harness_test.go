@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/breach"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
@@ -176,6 +177,7 @@ func (r *rig) do(req *http.Request) *reply {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	breach.Check(r.t, resp, string(text))
 	out := &reply{status: resp.StatusCode, header: resp.Header, text: text}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && req.Method != http.MethodHead {
 		d := json.NewDecoder(bytes.NewReader(text))

@@ -222,6 +222,6 @@ func rotate(q *request, live *objects.Capability) *fault.Error {
 
 // serveDescription serves GET /openapi.json, without a ref.
 func serveDescription(q *request) *fault.Error {
-	httpkit.WriteJSON(q.w, http.StatusOK, description)
+	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, description)
 	return nil
 }

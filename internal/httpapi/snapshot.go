@@ -4,6 +4,7 @@ package httpapi
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -78,7 +79,7 @@ func serveSnapshot(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	s := &snapshotWriter{w: q.w}
+	s := &snapshotWriter{q: q}
 	of, err := live.Snapshot(q.clientCtx, at, keys, compacted, s.writePiece)
 	if err == nil {
 		err = s.end(of)
@@ -92,7 +93,8 @@ func serveSnapshot(q *request) *fault.Error {
 // snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}, in the compacted view with
 // "compacted":{…},"left_out":[…] before the turns. All turns come before the first entry.
 type snapshotWriter struct {
-	w       *httpkit.PacedWriter
+	q       *request
+	body    io.WriteCloser // once it is started
 	started bool
 	lists   []string // that follow, by name; the first is begun
 	any     bool     // it has an element
@@ -103,14 +105,15 @@ func (s *snapshotWriter) begin(of fanout.Position, c *session.Compaction) error 
 		return nil
 	}
 	s.started, s.lists = true, []string{"turns", "entries"}
-	s.w.Header().Set("Content-Type", "application/json")
-	s.w.WriteHeader(http.StatusOK)
+	s.body = httpkit.Compressed(s.q.w, s.q.Request)
+	s.q.w.Header().Set("Content-Type", "application/json")
+	s.q.w.WriteHeader(http.StatusOK)
 	b := fmt.Appendf(nil, `{"cursor":%d,"hash":%q`, of.Cursor, hashJSON(of.Hash))
 	if shown := newCompactedJSON(c); shown != nil {
 		b = fmt.Appendf(b, `,"compacted":%s`, httpkit.JSON(shown))
 		s.lists = []string{"left_out", "turns", "entries"}
 	}
-	_, err := s.w.Write(fmt.Appendf(b, `,%q:[`, s.lists[0]))
+	_, err := s.body.Write(fmt.Appendf(b, `,%q:[`, s.lists[0]))
 	return err
 }
 
@@ -150,7 +153,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 	if len(b) == 0 {
 		return nil
 	}
-	_, err := s.w.Write(b)
+	_, err := s.body.Write(b)
 	return err
 }
 
@@ -158,6 +161,8 @@ func (s *snapshotWriter) end(of fanout.Position) error {
 	if err := s.begin(of, &session.Compaction{}); err != nil {
 		return err
 	}
-	_, err := s.w.Write(append(s.list(nil, "entries"), `]}`...))
-	return err
+	if _, err := s.body.Write(append(s.list(nil, "entries"), `]}`...)); err != nil {
+		return err
+	}
+	return s.body.Close()
 }

@@ -71,7 +71,7 @@ func serveState(q *request) *fault.Error {
 		entries[i] = newEntryInfoJSON(e)
 	}
 	b = append(append(append(b, `,"entries":[`...), bytes.Join(entries, []byte{','})...), `]}`...)
-	httpkit.WriteJSON(q.w, http.StatusOK, b)
+	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, b)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func serveKey(q *request, key string) *fault.Error {
 	if len(page.Entries) == 0 {
 		return fault.NotFound.With("%s has no value that the ref shows", key)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
+	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
 	return nil
 }
 
@@ -124,7 +124,7 @@ func serveSearch(q *request) *fault.Error {
 	for i, e := range page.Found {
 		found[i] = fmt.Appendf(nil, `{"entry":%s,"place":%s,"excerpt":%s}`, newEntryInfoJSON(e.EntryInfo), httpkit.JSON(e.Place), httpkit.JSON(e.Excerpt))
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, fmt.Appendf(nil, `{"cursor":%d,"indexing":%t,"next":%s,"found":[%s]}`,
+	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, fmt.Appendf(nil, `{"cursor":%d,"indexing":%t,"next":%s,"found":[%s]}`,
 		page.Row.Cursor, page.Indexing, httpkit.JSON(page.Next), bytes.Join(found, []byte{','})))
 	return nil
 }

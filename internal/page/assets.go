@@ -4,6 +4,7 @@ package page
 // that change with their content.
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -11,6 +12,11 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 )
 
 //go:embed dist
@@ -19,7 +25,9 @@ var dist embed.FS
 // asset is one served file.
 type asset struct {
 	body []byte
+	gzip []byte // the same, compressed
 	kind string // its Content-Type
+	sum  string
 }
 
 // assetNames maps a file of dist to the name it is served under, assets that name to the file.
@@ -38,10 +46,27 @@ func load() (map[string]string, map[string]asset) {
 		}
 		sum := sha256.Sum256(body)
 		ext := path.Ext(f.Name())
-		name := strings.TrimSuffix(f.Name(), ext) + "-" + hex.EncodeToString(sum[:8]) + ext
-		names[f.Name()], files[name] = name, asset{body, kindOf(ext)}
+		hash := hex.EncodeToString(sum[:8])
+		name := strings.TrimSuffix(f.Name(), ext) + "-" + hash + ext
+		names[f.Name()], files[name] = name, asset{body, compress(body), kindOf(ext), hash}
 	}
 	return names, files
+}
+
+// compress compresses as well as can be: it is done once.
+func compress(body []byte) []byte {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = z.Write(body)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		panic("page: " + err.Error()) // a buffer takes everything, and the level is valid
+	}
+	return b.Bytes()
 }
 
 func kindOf(ext string) string {
@@ -74,13 +99,18 @@ func Assets() http.Handler {
 			http.Error(w, "assets are only read", http.StatusMethodNotAllowed)
 		default:
 			h.Set("Content-Type", a.kind)
-			h.Set("Content-Length", strconv.Itoa(len(a.body)))
+			h.Set("Vary", "Accept-Encoding")
 			h.Set("Cache-Control", "public, max-age=31536000, immutable")
 			h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 			h.Set("Cross-Origin-Resource-Policy", "same-origin")
-			if r.Method == http.MethodGet {
-				_, _ = w.Write(a.body) // the client may have gone
+			body, tag := a.body, a.sum
+			if httpkit.AcceptsGzip(r.Header) {
+				body, tag = a.gzip, a.sum+"-gzip"
+				h.Set("Content-Encoding", "gzip")
+				h.Set("Content-Length", strconv.Itoa(len(body)))
 			}
+			h.Set("ETag", strconv.Quote(tag))
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 		}
 	})
 }

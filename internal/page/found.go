@@ -145,24 +145,26 @@ func (s *Search) describe(f *session.Found) (name, what, anchor string) {
 }
 
 // searchForm writes the form of a search. The method dialog leaves sending it to the script: the words
-// get into no address.
+// get into no address. Without an action it is the page's own address.
 func searchForm(o *out, method markup, action, query string) {
 	o.lit(`<form class="find" role="search" method="`, method, `"`)
-	o.attr("action", action)
+	if action != "" {
+		o.attr("action", action)
+	}
 	o.lit(`><label>Search for<input type="search" name="q"`)
 	o.attr("value", query)
 	o.lit(` autocomplete="off" spellcheck="false" required></label><button class="button primary">Search</button></form>`)
 }
 
-// find writes the search of a session's page: path is the page's.
-func find(o *out, base, path string) {
+// find writes the search of a session's page; live is its stream's path.
+func find(o *out, live string) {
 	o.lit(`<section id="find" aria-labelledby="find-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="find-title">Search</h2>`,
 		`<a class="button shut" href="#session">Close</a></div>`)
 	method := markup("get")
-	if strings.HasPrefix(path, "/s/") {
+	if strings.HasPrefix(live, "/s/") {
 		method = "dialog"
 	}
-	searchForm(o, method, base+path, "")
+	searchForm(o, method, "", "")
 	o.lit(`<p id="find-state" class="tally" role="status"></p><ol id="found" class="results"></ol>`,
 		`<button type="button" id="found-more" class="button script" hidden>More</button></div></section>`)
 }

@@ -82,8 +82,8 @@ func TestSearchOfAPage(t *testing.T) {
 		head page.Head
 		want string // "" for no search
 	}{
-		{page.Head{Base: "/at", Live: "/share/x/live"}, `method="get" action="/at/share/x"`},
-		{page.Head{Live: "/s/ses_1.a/live"}, `method="dialog" action="/s/ses_1.a"`},
+		{page.Head{Base: "/at", Live: "/share/x/live"}, `role="search" method="get"><label>`},
+		{page.Head{Live: "/s/ses_1.a/live"}, `role="search" method="dialog"><label>`},
 		{page.Head{Live: "/s/ses_1.a/live", Over: fault.Revoked.With("over")}, ""},
 		{page.Head{}, ""},
 	} {

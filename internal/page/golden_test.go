@@ -174,7 +174,7 @@ func TestRecordings(t *testing.T) {
 					}
 				}
 			}
-			if turns == 0 || !strings.Contains(text, `data-live="/share/x/live"`) {
+			if turns == 0 || !strings.Contains(text, ` data-live `) {
 				t.Errorf("%d turns", turns)
 			}
 		})

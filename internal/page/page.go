@@ -67,7 +67,7 @@ func Start(w io.Writer, h Head) *Doc {
 	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May}
 	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May}
 	if h.Live != "" && h.Over == nil {
-		s.live = h.Base + h.Live
+		s.live = true
 	}
 	switch {
 	case strings.HasPrefix(h.Live, "/s/"): // and one below it
@@ -80,8 +80,8 @@ func Start(w io.Writer, h Head) *Doc {
 	s.open(&d.o)
 	sessionBar(&d.o, h)
 	d.o.lit(`<div class="frame">`)
-	if s.live != "" {
-		find(&d.o, h.Base, strings.TrimSuffix(h.Live, "/live"))
+	if s.live {
+		find(&d.o, h.Live)
 	}
 	d.o.lit(`<main id="session" tabindex="-1">`)
 	info(&d.o, h.Info)

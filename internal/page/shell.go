@@ -16,7 +16,7 @@ type shell struct {
 	title  string
 	base   string
 	kind   string // the page's kind, for the script
-	live   string // path of the live stream; "" for none
+	live   bool   // it follows a stream, whose address is below its own: it has none that it was opened by in itself
 	cursor uint64
 	hash   session.Hash
 	may    []string // Head.May
@@ -38,8 +38,8 @@ func (s shell) open(o *out) {
 	o.lit(`></script></head><body`)
 	o.attr("data-page", s.kind)
 	o.attr("data-base", s.base)
-	if s.live != "" {
-		o.attr("data-live", s.live)
+	if s.live {
+		o.lit(` data-live`)
 	}
 	if s.may != nil {
 		o.attr("data-may", strings.Join(s.may, " "))

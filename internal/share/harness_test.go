@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/breach"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/node"
@@ -156,6 +157,7 @@ func (r *rig) try(method, path, body string, headers ...string) (reply, error) {
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
+	breach.Check(r.t, res, string(data))
 	return reply{res.StatusCode, res.Header, string(data)}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -118,7 +119,9 @@ func (s *Service) nextOrdered(ctx context.Context, h *objects.Capability, kind i
 // stream is a reply that is written while it is read.
 type stream struct {
 	*httpkit.PacedWriter
-	buf []byte
+	open *http.Request  // the request, of a reply without the share's id, which may be compressed; else nil
+	body io.WriteCloser // of such a reply, once it has begun
+	buf  []byte
 }
 
 // newStream begins a reply that may take as long as the client takes each page of it within the
@@ -133,9 +136,24 @@ func (t *stream) flush() error {
 	if len(t.buf) == 0 {
 		return nil
 	}
-	_, err := t.Write(t.buf)
+	if t.body == nil && t.open != nil {
+		t.body = httpkit.Compressed(t, t.open)
+	}
+	to := io.Writer(t.PacedWriter)
+	if t.body != nil {
+		to = t.body
+	}
+	_, err := to.Write(t.buf)
 	t.buf = t.buf[:0]
 	return err
+}
+
+// end sends the buffered bytes, and the reply's end.
+func (t *stream) end() error {
+	if err := t.flush(); err != nil || t.body == nil {
+		return err
+	}
+	return t.body.Close()
 }
 
 // list writes values separated by commas.
@@ -168,7 +186,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 		if err := give(t, live); err != nil {
 			return err
 		}
-		return t.flush()
+		return t.end()
 	}()
 	switch {
 	case err == nil:
@@ -182,6 +200,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 // serveData serves the flat array of {type, data} that opencode imports.
 func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 	s.serveRead(w, v, id, func(t *stream, h *objects.Capability) error {
+		t.open = v.Request
 		sep := byte('[')
 		for kind := range entryKinds {
 			err := s.walk(v.Context(), h, kind, func(page []*session.Entry) error {

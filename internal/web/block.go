@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -33,10 +34,15 @@ func (q *request) serveBlock() {
 		q.refuse(err)
 		return
 	}
+	out := q.newPacedWriter()
+	to := httpkit.Compressed(out, q.r) // a block has nothing secret
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
-	if q.r.Method != http.MethodHead {
-		_ = send(q.newPacedWriter(), body) // the reader may have gone
+	if q.r.Method == http.MethodHead {
+		return
+	}
+	if _, err := to.Write(body); err == nil { // else the reader has gone
+		_ = to.Close()
 	}
 }
 

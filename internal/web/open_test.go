@@ -358,10 +358,10 @@ func TestBehindAProxy(t *testing.T) {
 			t.Errorf("%v: HSTS %q", c, h)
 		}
 		page := b.send(http.MethodGet, r.url(c.path+"/s/"+ref.ID), "", "Host: "+c.host, "Accept: text/html")
-		if page.StatusCode != http.StatusOK || !strings.Contains(page.body, "Proxied") || !strings.Contains(page.body, `"`+c.base+"/s/"+ref.ID+"/live") || !strings.Contains(page.body, `"`+c.base+"/assets/") {
+		if page.StatusCode != http.StatusOK || !strings.Contains(page.body, "Proxied") || !strings.Contains(page.body, `data-base="`+c.base+`" data-live `) || !strings.Contains(page.body, `"`+c.base+"/assets/") {
 			t.Errorf("%v: %d %.3000s", c, page.StatusCode, page.body)
 		}
-		if page := newBrowser(t).send(http.MethodGet, r.url(c.path+"/share/"+public.ID), "", "Host: "+c.host); !strings.Contains(page.body, `"`+c.base+"/share/"+public.ID+"/live") {
+		if page := newBrowser(t).send(http.MethodGet, r.url(c.path+"/share/"+public.ID), "", "Host: "+c.host); !strings.Contains(page.body, `data-base="`+c.base+`" data-live `) {
 			t.Errorf("%v: %d %.3000s", c, page.StatusCode, page.body)
 		}
 	}

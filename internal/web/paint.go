@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -27,7 +28,8 @@ type painting struct {
 	capability *objects.Capability
 	doc        *page.Doc
 	out        *httpkit.PacedWriter
-	buf        bytes.Buffer // rendered, not yet written
+	body       io.WriteCloser // what is written to out
+	buf        bytes.Buffer   // rendered, not yet written
 }
 
 // paint writes the page of a session.
@@ -51,6 +53,8 @@ func (q *request) paint() {
 		}
 		head.May = q.allowed(h, desc.Grant)
 	}
+	out := q.newPacedWriter()
+	body := httpkit.Compressed(out, q.r) // a session's page has no secret: not even the public id, which its address has
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
@@ -60,7 +64,7 @@ func (q *request) paint() {
 		return // the reader has gone
 	}
 	defer q.site.releaseRender()
-	p := &painting{req: q, capability: h, out: q.newPacedWriter()}
+	p := &painting{req: q, capability: h, out: out, body: body}
 	p.doc = page.Start(&p.buf, head)
 	if err := p.send(); err != nil {
 		return // the reader has gone
@@ -135,10 +139,21 @@ func (p *painting) writeState() error {
 	if err != nil {
 		return err
 	}
+	return p.end()
+}
+
+// end ends the document.
+func (p *painting) end() error {
 	if err := p.doc.End(); err != nil {
 		return err
 	}
-	return p.send()
+	if err := p.send(); err != nil {
+		return err
+	}
+	if p.body.Close() != nil || p.out.Flush() != nil {
+		return errReaderGone
+	}
+	return nil
 }
 
 // writeMessages writes the messages with their parts, in the session's order.
@@ -219,7 +234,10 @@ var errReaderGone = errors.New("the reader has gone")
 // send writes the rendered bytes, and gives up the render slot meanwhile.
 func (p *painting) send() error {
 	p.req.site.releaseRender()
-	err := send(p.out, p.buf.Bytes())
+	_, err := p.body.Write(p.buf.Bytes())
+	if err == nil {
+		err = p.out.Flush()
+	}
 	p.req.site.renderSlots <- struct{}{} // the slot is held while reading and rendering
 	if err != nil {
 		return errReaderGone
@@ -258,9 +276,7 @@ func (p *painting) fail(err error) {
 		return
 	}
 	p.doc.Over(p.req.toFault(err))
-	if p.doc.End() == nil {
-		_ = p.send() // the reader may have gone
-	}
+	_ = p.end() // the reader may have gone
 }
 
 // acquireRender waits for a render slot; releaseRender returns it.

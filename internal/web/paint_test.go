@@ -219,7 +219,7 @@ func begin(t *testing.T, url string) *bufio.Reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{}
+	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	res, err := transport.RoundTrip(req)
 	if err != nil {

@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/breach"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -325,6 +328,7 @@ func (b *browser) send(method, url, body string, headers ...string) *answer {
 	if len(res.Header.Values("Set-Cookie")) > 0 && req.Header.Get("Cookie") == "" {
 		b.t.Errorf("%s %s sets a cookie", method, url)
 	}
+	breach.Check(b.t, res, string(text), slices.Collect(maps.Values(b.tokens))...)
 	return &answer{res, string(text)}
 }
 

@@ -74,7 +74,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
       else reconnect();
     };
     watch = setTimeout(dead, within);
-    const at = new URL(url, location.href);
+    const at = new URL(url);
     at.searchParams.set("after", String(from.cursor));
     if (from.hash) at.searchParams.set("hash", from.hash);
     close = link(at, {

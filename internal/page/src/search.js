@@ -114,7 +114,7 @@ export class Search {
   // Searches from the start, for as many as were shown if the same is searched again.
   async #search(query, says) {
     const had = query === this.#query ? this.#list.childElementCount : 0;
-    const next = new URL(this.#form.getAttribute("action"), location.href);
+    const next = new URL(location.pathname, location.href);
     next.searchParams.set("q", query);
     this.#query = query;
     await this.#ask(next, had, says, () => this.#list.replaceChildren());

@@ -19,6 +19,7 @@ export function session() {
   if (fragment && !isAnchor(decode(fragment))) history.replaceState(null, "", location.pathname + location.search);
 
   const { live, cursor, hash } = document.body.dataset;
+  const below = (name) => new URL(`${location.pathname}/${name}`, location.href);
   const blocks = new Blocks();
   const contents = new Contents();
   const totals = new Totals(document.getElementById("log"));
@@ -46,11 +47,10 @@ export function session() {
   };
   const ended = document.getElementById("ended"); // it ended while the page was painted
   if (ended) over(...["strong", "p"].map((name) => ended.querySelector(name)?.textContent ?? ""));
-  if (!live || ended) return;
+  if (live === undefined || ended) return;
 
-  const folder = new URL(live, location.href);
   const fetchBlock = async (key) => {
-    const at = new URL("block", folder);
+    const at = below("block");
     at.searchParams.set("key", key);
     const reply = await fetch(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
     if (reply.status === 404 || reply.status === 410) return null;
@@ -126,7 +126,7 @@ export function session() {
   const place = document.getElementById("cursor");
   const silence = new Silence();
   follow({
-    url: live,
+    url: below("live"),
     cursor: Number(cursor),
     hash,
     frames: {
