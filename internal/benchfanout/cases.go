@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +65,14 @@ func cases() []benchCase {
 	}
 }
 
+// bareWire is the bare server's.
+func (c *benchCase) bareWire() string {
+	if c.wire == wireSSE || c.wire == wirePage {
+		return wireBareSSE
+	}
+	return wireBare
+}
+
 // small is the case for a smoke test.
 func (c benchCase) small() benchCase {
 	c.followers, c.events, c.rate = max(c.followers/20, 1), max(c.events/20, c.batch), c.rate/20
@@ -96,6 +102,7 @@ type bench struct {
 	opts     options
 	dir      string
 	progress *measure.Progress
+	leftOut  []string // what was not measured, and why
 }
 
 // side is a server, or several, with its followers.
@@ -124,55 +131,116 @@ type row struct {
 	bareMemory    float64
 }
 
+// rig is what a case is measured with.
+type rig struct {
+	c        benchCase
+	dir      string
+	owner    string // ref of the servers' owner
+	m, plain *side  // Mooring, and a bare server
+	w        *writer
+	drop     func() error // the database
+}
+
+// newRig starts servers and a writer. Nobody follows yet.
+func (b *bench) newRig(ctx context.Context, dir string, c benchCase) (_ *rig, err error) {
+	b.progress.Printf("%s: connecting", c.label())
+	r := &rig{c: c, dir: dir, m: &side{}, plain: &side{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	database := ""
+	if c.replicas > 1 {
+		if database, r.drop, err = newDatabase(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.replicas {
+		a, err := r.m.serve(ctx, serving{Kind: kindMooring, Dir: filepath.Join(dir, "server"+strconv.Itoa(i)), URL: database})
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			r.owner = a.Owner
+		}
+	}
+	if r.w, err = newWriter(ctx, filepath.Join(dir, "writer"), r.owner, c.sessions); err != nil {
+		return nil, err
+	}
+	kind := kindBare
+	if c.wire == wireSSE || c.wire == wirePage {
+		kind = kindBareSSE
+	}
+	_, err = r.plain.serve(ctx, serving{Kind: kind})
+	return r, err
+}
+
+// follow connects followers to both sides, and returns what each costs the servers in memory.
+func (r *rig) follow(ctx context.Context) (memory, bare float64, err error) {
+	if r.m.bytes, err = r.eventBytes(ctx); err != nil {
+		return 0, 0, fmt.Errorf("one follower: %w", err)
+	}
+	r.plain.bytes = r.m.bytes
+	how := following{Wire: r.c.wire, Addresses: r.m.addresses, Refs: r.w.refs, Last: r.w.last, Followers: r.c.followers, Dir: filepath.Join(r.dir, "followers")}
+	if memory, err = r.m.follow(ctx, &how); err != nil {
+		return 0, 0, err
+	}
+	bare, err = r.plain.follow(ctx, &following{Wire: r.c.bareWire(), Addresses: r.plain.addresses, Topics: r.c.sessions, Followers: r.c.followers})
+	return memory, bare, err
+}
+
+// round is one of Mooring; times are those of the commits.
+func (r *rig) round(ctx context.Context, profile string) (_ result, times [][]int64, err error) {
+	if _, err := r.m.servers[0].ask(request{Commits: true}); err != nil { // those of before
+		return result{}, nil, err
+	}
+	return r.m.round(r.c, profile, func() error { return r.w.publish(ctx, r.c) }, func() ([][]int64, error) {
+		a, err := r.m.servers[0].ask(request{Commits: true})
+		if err != nil {
+			return nil, err
+		}
+		return a.Times[:r.c.sessions], nil // sessions that nobody follows came after
+	})
+}
+
+// bareRound is one of the bare server, which publishes at the times of the commits.
+func (r *rig) bareRound(times [][]int64) (result, error) {
+	var published reply
+	x, _, err := r.plain.round(r.c, "", func() (err error) {
+		published, err = r.plain.servers[0].ask(request{Publish: &publication{Times: sinceFirst(times), Bytes: r.plain.bytes}})
+		return err
+	}, func() ([][]int64, error) { return published.Times, nil })
+	if err != nil {
+		return x, fmt.Errorf("bare: %w", err)
+	}
+	return x, nil
+}
+
+func (r *rig) close() error {
+	var err error
+	if r.w != nil {
+		err = r.w.client.Close()
+	}
+	err = errors.Join(err, r.plain.stop(), r.m.stop())
+	if r.drop != nil {
+		err = errors.Join(err, r.drop())
+	}
+	return err
+}
+
 // measure measures one line.
 func (b *bench) measure(ctx context.Context, n int, c benchCase) (r row, err error) {
 	r.c = c
-	b.progress.Printf("%s: connecting", c.label())
-	dir := filepath.Join(b.dir, strconv.Itoa(n))
-	database := ""
-	if c.replicas > 1 {
-		var drop func() error
-		if database, drop, err = newDatabase(ctx); err != nil {
-			return r, err
-		}
-		defer func() { err = errors.Join(err, drop()) }()
-	}
-	m := &side{}
-	defer func() { err = errors.Join(err, m.stop()) }()
-	owner := ""
-	for i := range c.replicas {
-		a, err := m.serve(ctx, serving{Kind: kindMooring, Dir: filepath.Join(dir, "server"+strconv.Itoa(i)), URL: database})
-		if err != nil {
-			return r, err
-		}
-		if i == 0 {
-			owner = a.Owner
-		}
-	}
-	w, err := newWriter(ctx, filepath.Join(dir, "writer"), owner, c.sessions)
+	rig, err := b.newRig(ctx, filepath.Join(b.dir, strconv.Itoa(n)), c)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, w.client.Close()) }()
-	if m.bytes, err = b.eventBytes(ctx, m, w, c, dir); err != nil {
-		return r, fmt.Errorf("one follower: %w", err)
-	}
-	r.bytes = m.bytes
-	if r.memory, err = m.follow(ctx, &following{Wire: c.wire, Addresses: m.addresses, Refs: w.refs, Followers: c.followers, Dir: filepath.Join(dir, "followers")}); err != nil {
+	defer func() { err = errors.Join(err, rig.close()) }()
+	if r.memory, r.bareMemory, err = rig.follow(ctx); err != nil {
 		return r, err
 	}
-	plain := &side{bytes: m.bytes}
-	defer func() { err = errors.Join(err, plain.stop()) }()
-	wire, kind := wireBare, kindBare
-	if c.wire == wireSSE || c.wire == wirePage {
-		wire, kind = wireBareSSE, kindBareSSE
-	}
-	if _, err := plain.serve(ctx, serving{Kind: kind}); err != nil {
-		return r, err
-	}
-	if r.bareMemory, err = plain.follow(ctx, &following{Wire: wire, Addresses: plain.addresses, Topics: c.sessions, Followers: c.followers}); err != nil {
-		return r, err
-	}
+	r.bytes = rig.m.bytes
 	var of, against []result
 	for round := range b.opts.rounds {
 		b.progress.Printf("%s, round %d of %d", c.label(), round+1, b.opts.rounds)
@@ -180,60 +248,52 @@ func (b *bench) measure(ctx context.Context, n int, c benchCase) (r row, err err
 		if b.opts.profile != "" && round == b.opts.rounds-1 {
 			profile = b.opts.profile + "-" + strconv.Itoa(n)
 		}
-		if _, err := m.servers[0].ask(request{Commits: true}); err != nil { // those of before
-			return r, err
-		}
-		x, times, err := m.round(c, profile, func() error { return w.publish(ctx, c) }, func() ([][]int64, error) {
-			a, err := m.servers[0].ask(request{Commits: true})
-			return a.Times, err
-		})
+		x, times, err := rig.round(ctx, profile)
 		if err != nil {
 			return r, err
 		}
-		var published reply
-		y, _, err := plain.round(c, "", func() (err error) {
-			published, err = plain.servers[0].ask(request{Publish: &publication{Times: sinceFirst(times), Bytes: m.bytes}})
-			return err
-		}, func() ([][]int64, error) { return published.Times, nil })
+		y, err := rig.bareRound(times)
 		if err != nil {
-			return r, fmt.Errorf("bare: %w", err)
+			return r, err
 		}
 		of, against = append(of, x), append(against, y)
 		b.progress.Printf("%s: %.0f/s to %.0f/s, p50 %v to %v, p99 %v to %v", c.label(), x.rate, y.rate, x.p50, y.p50, x.p99, y.p99)
 	}
 	r.mooring, r.bare = medians(of), medians(against)
-	ratio := func(f func(*result) float64) float64 {
-		var all []float64
-		for i := range of {
-			all = append(all, f(&of[i])/f(&against[i]))
-		}
-		return measure.Median(all)
-	}
-	r.rate = ratio(func(r *result) float64 { return r.rate })
-	r.p50 = ratio(func(r *result) float64 { return float64(r.p50) })
-	r.p99 = ratio(func(r *result) float64 { return float64(r.p99) })
+	r.rate = medianRatio(of, against, func(r *result) float64 { return r.rate })
+	r.p50 = medianRatio(of, against, func(r *result) float64 { return float64(r.p50) })
+	r.p99 = medianRatio(of, against, func(r *result) float64 { return float64(r.p99) })
 	return r, nil
+}
+
+// medianRatio is the median of the rounds' ratios.
+func medianRatio(of, against []result, f func(*result) float64) float64 {
+	var all []float64
+	for i := range of {
+		all = append(all, f(&of[i])/f(&against[i]))
+	}
+	return measure.Median(all)
 }
 
 // sampled is how many events one follower gets, to see how many bytes one is.
 const sampled = 20
 
 // eventBytes is how many bytes an event is on the wire, by itself.
-func (b *bench) eventBytes(ctx context.Context, m *side, w *writer, c benchCase, dir string) (_ int, err error) {
-	one := &side{servers: m.servers[:1], addresses: m.addresses[:1]}
+func (r *rig) eventBytes(ctx context.Context) (_ int, err error) {
+	one := &side{servers: r.m.servers[:1], addresses: r.m.addresses[:1]}
 	defer func() {
 		if one.followers.Child != nil {
 			err = errors.Join(err, one.followers.Stop())
 		}
 	}()
-	if _, err := one.follow(ctx, &following{Wire: c.wire, Addresses: one.addresses, Refs: w.refs[:1], Followers: 1, Dir: filepath.Join(dir, "one"), Count: true}); err != nil {
+	if _, err := one.follow(ctx, &following{Wire: r.c.wire, Addresses: one.addresses, Refs: r.w.refs[:1], Last: r.w.last[:1], Followers: 1, Dir: filepath.Join(r.dir, "one"), Count: true}); err != nil {
 		return 0, err
 	}
 	if _, err := one.followers.ask(request{Expect: &expectation{Events: sampled}}); err != nil {
 		return 0, err
 	}
 	for range sampled {
-		if err := w.put(ctx, 0, 1); err != nil {
+		if err := r.w.put(ctx, 0, 1); err != nil {
 			return 0, err
 		}
 	}
@@ -341,6 +401,31 @@ func (s *side) round(c benchCase, profile string, publish func() error, when fun
 	return r, times, nil
 }
 
+// deliver has events published and waits until all followers have them, without what a round measures besides.
+func (s *side) deliver(events int, publish func() error) error {
+	if err := s.expect(events); err != nil {
+		return err
+	}
+	_, err := s.await(publish)
+	return err
+}
+
+// expect prepares the followers for what is to come.
+func (s *side) expect(events int) error {
+	_, err := s.followers.ask(request{Expect: &expectation{Events: events}})
+	return err
+}
+
+// await has it published and waits until it has come; took is until the last follower has handled the last of it.
+func (s *side) await(publish func() error) (took time.Duration, err error) {
+	began := time.Now()
+	if err := publish(); err != nil {
+		return 0, err
+	}
+	end, err := s.followers.ask(request{Await: true})
+	return time.Duration(end.Last - began.UnixNano()), err
+}
+
 // stop ends the processes, the followers first.
 func (s *side) stop() error {
 	var err error
@@ -393,16 +478,29 @@ type writer struct {
 	client   *client.Client
 	sessions []*client.Session
 	refs     []string
-	n        int // events so far
+	kind     string // of the keys
+	payload  int    // bytes of an event's
+	n        int    // events so far
+
+	mu   sync.Mutex
+	last []uint64 // event of each session
 }
 
+// openWriter opens an outbox.
+func openWriter(ctx context.Context, dir string) (_ *writer, err error) {
+	w := &writer{kind: "bench", payload: eventPayloadBytes}
+	w.client, err = client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(dir)})
+	return w, err
+}
+
+// newWriter opens one and makes sessions.
 func newWriter(ctx context.Context, dir, owner string, sessions int) (_ *writer, err error) {
 	ref, err := capability.ParseRef(owner)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{}
-	if w.client, err = client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(dir)}); err != nil {
+	w, err := openWriter(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -416,10 +514,11 @@ func newWriter(ctx context.Context, dir, owner string, sessions int) (_ *writer,
 	}
 	for range sessions {
 		s, b := space.Create(client.CreateOptions{})
-		if _, err := b.CommitWait(ctx); err != nil {
+		results, err := b.CommitWait(ctx)
+		if err != nil {
 			return nil, err
 		}
-		w.sessions, w.refs = append(w.sessions, s), append(w.refs, s.Ref().Text())
+		w.sessions, w.refs, w.last = append(w.sessions, s), append(w.refs, s.Ref().Text()), append(w.last, results[len(results)-1].Cursor)
 	}
 	return w, nil
 }
@@ -433,14 +532,24 @@ func (w *writer) batch(session, size int) *client.Batch {
 	for range size {
 		w.n++
 		text := fmt.Sprintf(`{"n":%d,"text":"`, w.n)
-		b.Put("bench/"+strconv.Itoa(w.n%1000), json.RawMessage(text+strings.Repeat("x", eventPayloadBytes-len(text)-2)+`"}`))
+		b.Put(w.kind+"/"+strconv.Itoa(w.n%1000), json.RawMessage(text+strings.Repeat("x", w.payload-len(text)-2)+`"}`))
 	}
 	return b
 }
 
 func (w *writer) put(ctx context.Context, session, size int) error {
-	_, err := w.batch(session, size).CommitWait(ctx)
-	return err
+	return w.commit(ctx, session, w.batch(session, size))
+}
+
+func (w *writer) commit(ctx context.Context, session int, b *client.Batch) error {
+	results, err := b.CommitWait(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last[session] = max(w.last[session], results[len(results)-1].Cursor)
+	return nil
 }
 
 // inFlight is how many batches the writer has committed and not seen applied, as fast as it goes.
@@ -464,7 +573,7 @@ func (w *writer) publish(ctx context.Context, c benchCase) error {
 		slots <- struct{}{}
 		b := w.batch(i%c.sessions, c.batch)
 		wg.Go(func() {
-			_, errs[i] = b.CommitWait(ctx)
+			errs[i] = w.commit(ctx, i%c.sessions, b)
 			<-slots
 		})
 	}
@@ -495,10 +604,8 @@ func newDatabase(ctx context.Context) (address string, drop func() error, err er
 }
 
 // write prints the table in Markdown.
-func write(out io.Writer, rows []row) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s, %d processors, %s\n\nEvents with a payload of %d bytes, from commit to handler, and a bare server that sends messages of the same size at the same times\n\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), eventPayloadBytes)
+func write(b *strings.Builder, rows []row) {
+	fmt.Fprintf(b, "\nEvents with a payload of %d bytes, from commit to handler, and a bare server that sends messages of the same size at the same times\n\n", eventPayloadBytes)
 	b.WriteString("| | bytes | deliveries/s | bare | ratio | aim | p50 ms | p99 | p99.9 | bare p50 | p99 | p99.9 | ratio p50 | aim | p99 | aim | CPU µs server | followers | bare server | followers | KB a follower | bare |\n" +
 		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	aim := func(v float64) string {
@@ -511,11 +618,9 @@ func write(out io.Writer, rows []row) error {
 	us := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6) }
 	for _, r := range rows {
 		m, p := &r.mooring, &r.bare
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(slices.Concat(
+		fmt.Fprintf(b, "| %s |\n", strings.Join(slices.Concat(
 			[]string{r.c.label(), strconv.Itoa(r.bytes), fmt.Sprintf("%.0f", m.rate), fmt.Sprintf("%.0f", p.rate), fmt.Sprintf("%.2f", r.rate), aim(r.c.aim.rate)},
 			[]string{ms(m.p50), ms(m.p99), ms(m.p999), ms(p.p50), ms(p.p99), ms(p.p999), fmt.Sprintf("%.1f", r.p50), aim(r.c.aim.p50), fmt.Sprintf("%.1f", r.p99), aim(r.c.aim.p99)},
 			[]string{us(m.server), us(m.client), us(p.server), us(p.client), fmt.Sprintf("%.1f", r.memory/1024), fmt.Sprintf("%.1f", r.bareMemory/1024)}), " | "))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
 }

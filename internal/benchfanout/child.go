@@ -30,8 +30,11 @@ type request struct {
 	Follow   *following   `json:",omitempty"` // connect followers, and answer when all of them have seen an event
 	Expect   *expectation `json:",omitempty"` // note when each event that is to come reaches each follower
 	Await    bool         `json:",omitempty"` // answer when all that is expected has come
+	Stop     bool         `json:",omitempty"` // have all followers read no more
+	Left     bool         `json:",omitempty"` // answer how much of what is expected has not come
 	Against  [][]int64    `json:",omitempty"` // answer how long after these times, of each topic's events, that was
-	Usage    bool         `json:",omitempty"`
+	Usage    bool         `json:",omitempty"` // answer what has been used, after garbage has been collected
+	Resident bool         `json:",omitempty"` // answer the memory that is held as it is
 	Profile  string       `json:",omitempty"` // begin a CPU profile into this file
 	Profiled bool         `json:",omitempty"` // end it
 }
@@ -43,12 +46,14 @@ type reply struct {
 	Owner   string    `json:",omitempty"` // and the ref of its owner
 	Times   [][]int64 `json:",omitempty"` // Unix ns, by topic and event
 	Bytes   int64     `json:",omitempty"` // received by all followers since Expect
+	Left    int64     `json:",omitempty"`
 	Last    int64     `json:",omitempty"` // when the last event reached the last follower, Unix ns
 	Delays  []int64   `json:",omitempty"` // p50, p99, p99.9 and the longest, ns
 	Usage   usage
 }
 
-// usage is what a process has used: CPU so far, and the memory that it holds after what is free has been given back.
+// usage is what a process has used: CPU so far, and the memory that it holds: with request.Usage after what is free has
+// been given back, which nothing but this program asks for.
 type usage struct {
 	CPU time.Duration
 	RSS int64
@@ -112,6 +117,12 @@ func (c *child) do(ctx context.Context, r *request) (a reply, err error) {
 		}
 		a.Bytes = c.followers.received()
 	}
+	if r.Stop {
+		c.followers.stop()
+	}
+	if r.Left {
+		a.Left = c.followers.left.Load()
+	}
 	if r.Against != nil {
 		a.Delays = c.followers.delays(r.Against)
 	}
@@ -135,6 +146,9 @@ func (c *child) do(ctx context.Context, r *request) (a reply, err error) {
 		}
 		runtime.GC()
 		debug.FreeOSMemory()
+		a.Usage.RSS, err = measure.RSS(os.Getpid())
+	}
+	if r.Resident {
 		a.Usage.RSS, err = measure.RSS(os.Getpid())
 	}
 	return a, err

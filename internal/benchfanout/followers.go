@@ -1,6 +1,6 @@
 package main
 
-// The followers, all in one process: when each event reached each of them.
+// How followers follow: on each wire, and on the bare servers.
 
 import (
 	"bufio"
@@ -14,12 +14,9 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -31,17 +28,6 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// following says who follows what.
-type following struct {
-	Wire      string   // of which the followers are
-	Addresses []string // of servers, to which they are spread
-	Refs      []string // of Mooring's sessions, each a topic that all of them follow
-	Topics    int      // of a bare server
-	Followers int      // each with a connection of its own, or on HTTP with one for each topic
-	Dir       string   // of an outbox, which the Go client has to have
-	Count     bool     // bytes, which takes more CPU
-}
-
 const (
 	wireCapnp   = "capnp"
 	wireCapnweb = "capnweb"
@@ -51,175 +37,11 @@ const (
 	wireBareSSE = "bare sse"
 )
 
-// expectation is what is to come.
-type expectation struct{ Events int } // of each topic
-
-// followers are connected.
-type followers struct {
-	cancel  context.CancelFunc
-	all     []*follower // of one topic each: a connection's are in a row
-	ended   chan error  // the first that ended too early
-	wg      sync.WaitGroup
-	bytes   atomic.Int64
-	onClose []func() error
-
-	left atomic.Int64  // events that have not reached a follower
-	done chan struct{} // closed when left is 0
-}
-
-// follower is one connection's view of one topic.
-type follower struct {
-	of    *followers
-	topic int
-	seen  chan struct{} // closed when it follows
-	once  sync.Once
-
-	mu    sync.Mutex
-	last  uint64  // event that was seen
-	base  uint64  // event before the first that is expected
-	times []int64 // when those came
-}
-
-// begin records that the follower follows.
-func (f *follower) begin() { f.once.Do(func() { close(f.seen) }) }
-
-// note records that the events up to number n have come.
-func (f *follower) note(n uint64) {
-	now := time.Now().UnixNano()
-	f.begin()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	count := 0
-	for f.last < n {
-		if i := f.last - f.base; i < uint64(len(f.times)) {
-			f.times[i], count = now, count+1
-		}
-		f.last++
-	}
-	if count > 0 && f.of.left.Add(-int64(count)) == 0 {
-		close(f.of.done)
-	}
-}
-
-// connecting is how many followers connect at a time.
-const connecting = 32
-
-// follow connects followers and waits until each has seen an event of each topic.
-func follow(ctx context.Context, o *following) (_ *followers, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	fs := &followers{cancel: cancel, ended: make(chan error, 1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, fs.close())
-		}
-	}()
-	connect, err := fs.connector(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	slots := make(chan struct{}, connecting)
-	var starting sync.WaitGroup
-	for n := range o.Followers {
-		topics := make([]*follower, max(len(o.Refs), o.Topics))
-		for t := range topics {
-			topics[t] = &follower{of: fs, topic: t, seen: make(chan struct{})}
-		}
-		fs.all = append(fs.all, topics...)
-		slots <- struct{}{}
-		starting.Go(func() {
-			defer func() { <-slots }()
-			fs.wg.Go(func() {
-				if err := connect(ctx, o.Addresses[n%len(o.Addresses)], topics); ctx.Err() == nil {
-					select {
-					case fs.ended <- fmt.Errorf("follower %d: %w", n, errors.Join(err, io.ErrUnexpectedEOF)):
-					default:
-					}
-					cancel()
-				}
-			})
-			for _, f := range topics {
-				select {
-				case <-f.seen:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	starting.Wait()
-	return fs, fs.failed(ctx)
-}
-
-// failed is why a follower ended too early.
-func (fs *followers) failed(ctx context.Context) error {
-	select {
-	case err := <-fs.ended:
-		return err
-	default:
-		return ctx.Err()
-	}
-}
-
-// expect begins to note when events come. None may be on its way.
-func (fs *followers) expect(e *expectation) {
-	fs.done = make(chan struct{})
-	fs.left.Store(int64(len(fs.all) * e.Events))
-	fs.bytes.Store(0)
-	for _, f := range fs.all {
-		f.mu.Lock()
-		f.base, f.times = f.last, make([]int64, e.Events)
-		f.mu.Unlock()
-	}
-}
-
-// await waits until all has come, and returns when the last did.
-func (fs *followers) await(ctx context.Context) (last int64, err error) {
-	select {
-	case <-fs.done:
-	case err := <-fs.ended:
-		return 0, err
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	for _, f := range fs.all {
-		last = max(last, slices.Max(f.times))
-	}
-	return last, nil
-}
-
-func (fs *followers) received() int64 { return fs.bytes.Load() }
-
-// delays returns p50, p99, p99.9 and the longest of the times from commits to followers.
-func (fs *followers) delays(commits [][]int64) []int64 {
-	var all []int64
-	for _, f := range fs.all {
-		for i, t := range f.times {
-			all = append(all, t-commits[f.topic][i])
-		}
-	}
-	slices.Sort(all)
-	var q []int64
-	for _, p := range []float64{0.5, 0.99, 0.999, 1} {
-		q = append(q, all[min(int(p*float64(len(all))), len(all)-1)])
-	}
-	return q
-}
-
-func (fs *followers) close() error {
-	fs.cancel()
-	fs.wg.Wait()
-	var err error
-	for _, f := range slices.Backward(fs.onClose) {
-		err = errors.Join(err, f())
-	}
-	return err
-}
-
 // connector returns what connects one follower, and serves it until ctx ends.
 func (fs *followers) connector(ctx context.Context, o *following) (func(ctx context.Context, address string, topics []*follower) error, error) {
 	dial := new(net.Dialer).DialContext
-	if o.Count {
-		dial = fs.dialCounting
+	if o.Count || o.Stops {
+		dial = fs.dialWatched
 	}
 	transport := &http.Transport{DialContext: dial, DisableCompression: true}
 	fs.onClose = append(fs.onClose, func() error { transport.CloseIdleConnections(); return nil })
@@ -239,11 +61,11 @@ func (fs *followers) connector(ctx context.Context, o *following) (func(ctx cont
 		}
 		fs.onClose = append(fs.onClose, box.Close)
 		config := client.Config{Outbox: box, Offline: true}
-		if o.Count {
+		if o.Count || o.Stops {
 			config.DialContext = dial
 		}
 		return func(ctx context.Context, address string, topics []*follower) error {
-			return followCapnp(ctx, config, address, refs, topics)
+			return followCapnp(ctx, config, address, refs, topics, o.FromEnd)
 		}, nil
 	case wireCapnweb:
 		return func(ctx context.Context, address string, topics []*follower) error {
@@ -281,28 +103,41 @@ func (fs *followers) connector(ctx context.Context, o *following) (func(ctx cont
 	}, nil
 }
 
-// dialCounting counts what is received.
-func (fs *followers) dialCounting(ctx context.Context, network, address string) (net.Conn, error) {
+// dialWatched counts what is received, until it is to be received no more.
+func (fs *followers) dialWatched(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return countedConn{conn, &fs.bytes}, nil
+	return &watchedConn{Conn: conn, of: fs, closed: make(chan struct{})}, nil
 }
 
-type countedConn struct {
+type watchedConn struct {
 	net.Conn
-	received *atomic.Int64
+	of     *followers
+	once   sync.Once
+	closed chan struct{}
 }
 
-func (c countedConn) Read(b []byte) (int, error) {
+func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.received.Add(int64(n))
+	select {
+	case <-c.of.stopped:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+	}
+	c.of.bytes.Add(int64(n))
 	return n, err
 }
 
+func (c *watchedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
 // followCapnp follows with the Go client.
-func followCapnp(ctx context.Context, config client.Config, address string, refs []capability.Ref, topics []*follower) (err error) {
+func followCapnp(ctx context.Context, config client.Config, address string, refs []capability.Ref, topics []*follower, fromEnd bool) (err error) {
 	c, err := client.Open(ctx, config)
 	if err != nil {
 		return err
@@ -318,8 +153,15 @@ func followCapnp(ctx context.Context, config client.Config, address string, refs
 		if err != nil {
 			return err
 		}
+		options := client.SubscribeOptions{}
+		if fromEnd {
+			options.After = f.first - 1
+		}
 		wg.Go(func() {
-			ended <- s.Subscribe(ctx, client.SubscribeOptions{}, func(e client.Event) error {
+			ended <- s.Subscribe(ctx, options, func(e client.Event) error {
+				if fromEnd && e.Cursor < f.first {
+					return fmt.Errorf("event %d came, which is before the end", e.Cursor)
+				}
 				f.note(e.Cursor)
 				return nil
 			})

@@ -4,7 +4,9 @@
 //   - deliveries a second, as fast as it goes: events committed one by one, and in batches;
 //   - how long an event takes from its commit to a follower's handler, at a steady rate;
 //   - CPU of the server and of the followers for each delivery;
-//   - what a follower costs the server in memory.
+//   - what a follower costs the server in memory;
+//   - what followers cost others: who writes elsewhere, and the others if one reads nothing;
+//   - clients and servers of an older commit, sessions of very many events, and connections at rest.
 //
 // Server and followers are processes of their own, on loopback. The bare server publishes at the times at which Mooring
 // has committed, right after it, and the medians of the rounds are given. A line on standard error tells how far it is, a
@@ -14,7 +16,7 @@
 //	go run ./internal/benchfanout --quick --db sqlite
 //
 // Postgres, for two replicas, is the server that MOORING_TEST_DATABASE_URL names, whose user must be allowed to create
-// databases.
+// databases. The older commit is built from this clone's history.
 package main
 
 import (
@@ -25,7 +27,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/mooring-rpc/mooring/internal/measure"
@@ -41,6 +47,7 @@ type options struct {
 	only    *regexp.Regexp
 	profile string
 	db      string
+	old     string // commit
 }
 
 func main() {
@@ -71,6 +78,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	f.BoolVar(&o.quick, "quick", false, "a smoke test of under a minute: a twentieth of the followers and events, one round")
 	f.StringVar(&only, "only", "", "a regular expression of the lines to measure")
 	f.StringVar(&o.profile, "profile", "", "profile the CPU of both processes in each line's last round: FILE-N-server and FILE-N-followers")
+	f.StringVar(&o.old, "old", oldCommit, "the commit whose clients follow, and whose server is compared")
 	f.StringVar(&o.db, "db", "both", "sqlite, or both for two replicas on Postgres as well")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -123,6 +131,35 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		}
 		rows = append(rows, r)
 	}
+	var figures []figure
+	for i, s := range specials(o.old) {
+		if !o.only.MatchString(s.label()) {
+			continue
+		}
+		if o.quick {
+			s = s.small()
+		}
+		list, err := s.measure(ctx, b, filepath.Join(dir, "special"+strconv.Itoa(i)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.label(), err)
+		}
+		for _, f := range list {
+			f.line = s.label()
+			figures = append(figures, f)
+		}
+	}
 	b.progress.End()
-	return write(out, rows)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s/%s, %d processors, %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	if len(rows) > 0 {
+		write(&text, rows)
+	}
+	if len(figures) > 0 {
+		writeFigures(&text, figures)
+	}
+	for _, why := range b.leftOut {
+		fmt.Fprintf(&text, "\nNot measured: %s\n", why)
+	}
+	_, err = io.WriteString(out, text.String())
+	return err
 }

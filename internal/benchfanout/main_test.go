@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // TestMain is the program itself in a child that a test has started.
@@ -65,7 +68,83 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// TestLabels: no two lines of the table have one name.
+// TestFollowersFollowFromAnEvent: who is to have one before it counts as following does not follow with one of before.
+func TestFollowersFollowFromAnEvent(t *testing.T) {
+	t.Parallel()
+	f := &follower{first: 3, seen: make(chan struct{})}
+	f.note(2)
+	select {
+	case <-f.seen:
+		t.Error("it follows with event 2")
+	default:
+	}
+	f.note(3)
+	<-f.seen
+}
+
+// TestStoppedConnection: what comes after the stop is not handed out, however long one waits, and not counted.
+func TestStoppedConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fs := &followers{stopped: make(chan struct{})}
+		here, there := net.Pipe()
+		c := &watchedConn{Conn: here, of: fs, closed: make(chan struct{})}
+		read := make(chan error, 2)
+		for range 2 { // the second is under way when they are to stop
+			if len(read) > 0 {
+				fs.stop()
+			}
+			go func() {
+				_, err := c.Read(make([]byte, 8))
+				read <- err
+			}()
+			if _, err := there.Write(make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if err := <-read; err != nil || len(read) > 0 || fs.received() != 5 {
+			t.Errorf("%v, %d more, %d counted", err, len(read), fs.received())
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-read; !errors.Is(err, net.ErrClosed) || fs.received() != 5 {
+			t.Errorf("%v, %d counted", err, fs.received())
+		}
+	})
+}
+
+// TestFigures: the ratio is the median of the rounds' ratios, not that of the medians; what has no counterpart has none.
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	f := compared("p99, ms", "quiet", []float64{10, 20, 60}, []float64{10, 5, 20}, 1, "ratio ≤ 2")
+	if f.of != 20 || f.than != 10 || f.ratio != 3 {
+		t.Errorf("%+v", f)
+	}
+	f.line = "some"
+	var b strings.Builder
+	writeFigures(&b, []figure{f, {line: "some", what: "KB", of: 7.6}})
+	for _, line := range []string{"| some | p99, ms | 20.0 | quiet | 10.0 | 3.00 | 1.00, 4.00, 3.00 | ratio ≤ 2 |\n", "| some | KB | 8 | – | – | – | – | – |\n"} {
+		if !strings.Contains(b.String(), line) {
+			t.Errorf("no %s in\n%s", line, b.String())
+		}
+	}
+}
+
+// TestOldCommit is the one that the Makefile names too.
+func TestOldCommit(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "\nOLD     ?= "+oldCommit+"\n") {
+		t.Errorf("the Makefile's OLD is not %s", oldCommit)
+	}
+}
+
+// TestLabels: no two lines of the tables have one name.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -74,5 +153,11 @@ func TestLabels(t *testing.T) {
 			t.Errorf("%s twice, or %d events in batches of %d", c.label(), c.events, c.batch)
 		}
 		known[c.label()] = true
+	}
+	for _, s := range specials(oldCommit) {
+		if known[s.label()] {
+			t.Errorf("%s twice", s.label())
+		}
+		known[s.label()] = true
 	}
 }

@@ -33,7 +33,26 @@ func TestEveryLineIsMeasured(t *testing.T) {
 			t.Errorf("%d lines like %s in\n%s", n, line, out.String())
 		}
 	}
+	for _, s := range specials(oldCommit) {
+		label := s.small().label()
+		line := `\| ` + regexp.QuoteMeta(label) + ` \| .* \| \d+(\.\d+)? \| .* \| .* \| .* \| .* \| .* \|\n`
+		n, leftOut := len(regexp.MustCompile(line).FindAllString(out.String(), -1)), strings.Contains(out.String(), "Not measured: "+label+": old: this clone has no commit")
+		if _, old := s.(oldClients); n != 2 && !(old && leftOut) {
+			t.Errorf("%d lines like %s in\n%s", n, line, out.String())
+		}
+	}
 	if !strings.Contains(progress.String(), "round 1 of 1") {
 		t.Errorf("no progress:\n%s", progress.String())
+	}
+}
+
+// TestNoHistory: a clone without the older commit measures everything else, and says what is missing.
+func TestNoHistory(t *testing.T) {
+	var out, progress bytes.Buffer
+	if err := run(t.Context(), []string{"--quick", "--db", "sqlite", "--only", "of commit", "--old", "0123456789"}, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	if want := "\nNot measured: 5 followers of commit 0123456789, full speed: old: this clone has no commit 0123456789: fetch the whole history"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %s in\n%s", want, out.String())
 	}
 }
