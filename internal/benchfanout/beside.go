@@ -157,7 +157,7 @@ func (l stoppedReader) small() special {
 }
 
 func (l stoppedReader) measure(ctx context.Context, b *bench, dir string) (_ []figure, err error) {
-	c := benchCase{wire: wireCapnp, followers: l.followers, sessions: 1, events: l.events, batch: 1, rate: l.rate, replicas: 1}
+	c := benchCase{wire: wireCapnp, followers: l.followers, sessions: 1, events: l.events, batch: 1, rate: l.rate, replicas: 1, waits: true}
 	rig, err := b.newRig(ctx, dir, c)
 	if err != nil {
 		return nil, err

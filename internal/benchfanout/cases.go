@@ -33,6 +33,7 @@ type benchCase struct {
 	batch     int     // of them committed at a time
 	rate      float64 // deliveries a second; 0: as fast as it goes
 	replicas  int     // servers, on Postgres if there are several
+	waits     bool    // for who reads nothing
 	aim       aims
 }
 
@@ -157,7 +158,7 @@ func (b *bench) newRig(ctx context.Context, dir string, c benchCase) (_ *rig, er
 		}
 	}
 	for i := range c.replicas {
-		a, err := r.m.serve(ctx, serving{Kind: kindMooring, Dir: filepath.Join(dir, "server"+strconv.Itoa(i)), URL: database})
+		a, err := r.m.serve(ctx, serving{Kind: kindMooring, Dir: filepath.Join(dir, "server"+strconv.Itoa(i)), URL: database, Waits: c.waits})
 		if err != nil {
 			return nil, err
 		}

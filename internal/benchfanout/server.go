@@ -34,6 +34,9 @@ type serving struct {
 	Kind string // mooring, bare (WebSocket) or bareSSE
 	Dir  string // of Mooring's data
 	URL  string // of its Postgres; "" for SQLite
+	// Waits has Mooring wait a minute for a peer that reads nothing and answers no ping, not some seconds, so that however
+	// slow the machine is what such a peer costs is measured before it is gone.
+	Waits bool
 }
 
 const (
@@ -54,7 +57,7 @@ func serve(ctx context.Context, s *serving) (server, error) {
 		return nil, err
 	}
 	if s.Kind == kindMooring {
-		return serveMooring(ctx, ln, s.Dir, s.URL)
+		return serveMooring(ctx, ln, s)
 	}
 	return serveBare(ln, s.Kind == kindBareSSE), nil
 }
@@ -72,10 +75,14 @@ type mooringServer struct {
 // unlimited is a limit that no case reaches.
 const unlimited = 1 << 20
 
-func serveMooring(ctx context.Context, ln net.Listener, dir, url string) (_ *mooringServer, err error) {
+func serveMooring(ctx context.Context, ln net.Listener, how *serving) (_ *mooringServer, err error) {
+	dir, url := how.Dir, how.URL
 	s := &mooringServer{address: ln.Addr().String(), commits: map[string][]int64{}}
 	cfg := node.DefaultConfig()
 	cfg.Connections, cfg.ConnectionsPerAddress, cfg.Subscriptions, cfg.ObserveCommit = unlimited, unlimited, unlimited, s.committed
+	if how.Waits {
+		cfg.RPC.PingTimeout, cfg.RPC.WriteTimeout = time.Minute, time.Minute
+	}
 	var st *store.Store
 	if url == "" {
 		st, err = sqlite.Open(ctx, sqlite.Config{Dir: dir})

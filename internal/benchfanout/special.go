@@ -21,7 +21,7 @@ type special interface {
 func specials(old string) []special {
 	return []special{
 		writersBeside{followers: 1000, events: 800, writers: 4, quiet: quietSpan},
-		stoppedReader{followers: 200, events: 400, rate: 40_000, rounds: 5, stopped: 50, burst: 3000},
+		stoppedReader{followers: 200, events: 300, rate: 40_000, rounds: 5, stopped: 50, burst: 3000},
 		oldClients{commit: old, followers: 100, events: 2000},
 		longLog{followers: 1000, long: 1_000_000, short: 1000, events: 400},
 		atRest{connections: 5000, rest: restSpan},
