@@ -27,7 +27,7 @@ const (
 	ServerCommitBefore    = "server.commit.before"     // everything is decided and written, not committed
 	ServerCommitAfter     = "server.commit.after"      // committed; no answer is sent, no subscriber notified
 	ServerOutcomeBefore   = "server.outcome.before"    // an answer is to be written; those before it are with the link
-	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not notified
+	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not notified unless authority changed
 	ServerPublishAfter    = "server.publish.after"     // subscribers are notified
 )
 

@@ -510,18 +510,34 @@ func (c *Committer) transact(group []*Pending) error {
 		c.cfg.Audit.AddCounts(answers[i].Denied)
 		c.cfg.Usage.Add(w.Sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}
-	c.reply(func() {
-		for i, w := range group {
-			c.guard(func() { w.Done(answers[i]) })
-		}
-		crashpoint.Hit(crashpoint.ServerAckAfter)
+	publish := func() {
 		c.cfg.Hub.EndCommit(ids, published)
 		for _, p := range below {
 			c.cfg.Hub.Notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
 		}
 		crashpoint.Hit(crashpoint.ServerPublishAfter)
+	}
+	cuts := changesAuthority(published) || len(below) > 0
+	c.reply(func() {
+		if cuts {
+			publish()
+		}
+		for i, w := range group {
+			c.guard(func() { w.Done(answers[i]) })
+		}
+		crashpoint.Hit(crashpoint.ServerAckAfter)
+		if !cuts {
+			publish()
+		}
 	})
 	return nil
+}
+
+// changesAuthority reports whether a session's authority was changed. Such a commit is published before it is
+// answered, so that a revoke returns when this server's subscribers are no longer sent events that are in memory
+// without a check; any other commit is answered first.
+func changesAuthority(p *session.Published) bool {
+	return p != nil && slices.ContainsFunc(p.Sessions, func(s session.PublishedSession) bool { return s.AuthChanged })
 }
 
 // splitPublished returns what is published of the group's own sessions, and of those below them in which a ref was
