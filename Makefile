@@ -62,7 +62,7 @@ test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./...
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
-	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
+	go test -run '^Test(HubStories|ManyFollowersOfThreeReplicas|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
 endif
 
 # The tests that only the crash tag brings; make test runs the others.

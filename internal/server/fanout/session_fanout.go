@@ -15,6 +15,10 @@
 //   - a subscriber gets only the event after the last one it has. A gap, for
 //     whatever reason, causes a read of the log.
 //
+// The events of a commit that changed authority are not in the tail. So no delivery, wherever it
+// waits, has an event above the cut of its subscriber's ref: that event and those after it are
+// only sent from a page that was read with the cut.
+//
 // Cursors alone do not prove that an event follows the last one: a database may have been
 // restored from a copy and gone on differently, under a subscriber or while it was away. So a
 // subscriber that names the hash at its cursor gets nothing before that hash was compared, and
