@@ -3,6 +3,7 @@
 package capnweb
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -259,17 +260,7 @@ func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 	for _, id := range ids {
 		c.imports[id].sendPull()
 	}
-	messages, ends := c.out.TakeMessages()
-	var body []byte
-	from := 0
-	for _, end := range ends {
-		if from > 0 {
-			body = append(body, '\n')
-		}
-		body = append(body, messages[from:end]...)
-		from = end
-	}
-	return body, nil
+	return bytes.Join(c.out.TakeMessages(), []byte{'\n'}), nil
 }
 
 // newGet returns a promise of a property of n, whose reference it takes over. In a batch it is asked for at once: there

@@ -26,8 +26,8 @@ func (d *codec) Read() ([]byte, error) {
 	return msg, err
 }
 
-func (d *codec) Write(batch []byte, from int, ends []int) error {
-	messages := d.messages[:0]
+func (d *codec) Write(batch []byte, ends []int) error {
+	messages, from := d.messages[:0], 0
 	for _, end := range ends {
 		messages = append(messages, batch[from:end])
 		from = end

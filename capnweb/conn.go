@@ -231,6 +231,7 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 	if c.cfg.Trace != nil {
 		c.cfg.Trace(true, msg)
 	}
+	c.out.Reserve(len(msg))
 	c.out.Bytes = append(c.out.Bytes, msg...)
 	c.out.EndMessage(urgent)
 	if n := c.out.Size(); n > 4*c.limits.QueuedBytes && !c.overflowed {

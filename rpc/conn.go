@@ -207,12 +207,8 @@ type codec Conn
 
 func (d *codec) Read() ([]byte, error) { return d.transport.ReadBatch(context.Background()) }
 
-func (d *codec) Write(batch []byte, from int, ends []int) error {
-	to := from
-	if len(ends) > 0 {
-		to = ends[len(ends)-1]
-	}
-	return d.transport.WriteBatch(context.Background(), batch[from:to])
+func (d *codec) Write(batch []byte, _ []int) error {
+	return d.transport.WriteBatch(context.Background(), batch)
 }
 
 func (d *codec) Receive(batch []byte, _ *peerconn.Reading) {

@@ -129,6 +129,7 @@ func (co *core) emitReusable(m *outMsg) error {
 		}
 		co.trace("out", root)
 	}
+	co.out.Reserve(size)
 	var err error
 	if co.out.Bytes, err = m.Append(co.out.Bytes); err != nil {
 		return err

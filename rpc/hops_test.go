@@ -16,7 +16,6 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/seed"
-	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 var hopWorlds = flag.Int("worlds", 250, "how many networks of vats to try")
@@ -222,17 +221,9 @@ func (w *world) link(a, b *hopVat) {
 // collect takes what a connection has to send.
 func (l *hopLink) collect() error {
 	l.from.mu.Lock()
-	out, _ := l.from.out.TakeMessages()
-	err := l.from.loop.Ending().Err
-	l.from.unlockAndRun()
-	for len(out) > 0 {
-		frame, rest, err := framing.Split(out, l.from.limits.frame())
-		if err != nil {
-			return err
-		}
-		l.frames, out = append(l.frames, frame), rest
-	}
-	return err
+	defer l.from.unlockAndRun()
+	l.frames = append(l.frames, l.from.out.TakeMessages()...)
+	return l.from.loop.Ending().Err
 }
 
 // step has one thing happen that is due somewhere; false if there is nothing.

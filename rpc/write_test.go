@@ -258,10 +258,10 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	})
 	c.mu.Lock()
 	c.loop.SetFlushDelay(time.Hour)
-	for len(c.out.Bytes) <= peerconn.ChunkBytes {
+	for c.out.Size() <= peerconn.ChunkBytes {
 		c.emitRelease(1, 1)
 	}
-	want := len(c.out.Bytes)
+	want := c.out.Size()
 	c.unlockAndRun()
 	for got := 0; got < want; {
 		batch, err := far.ReadBatch(context.Background())

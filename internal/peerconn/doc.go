@@ -4,6 +4,7 @@
 //
 //	owner        the Conn that holds a Loop, and the core in it
 //	batch        what is read or written at once: bytes, and where the messages in them end
+//	chunk        a batch of up to ChunkBytes, or one larger message
 //	task         a call or notification to be delivered
 //	reader       the goroutine that reads, delivers what it has read and writes the answers
 //	writer       the goroutine that writes what no other does
@@ -46,6 +47,6 @@
 //
 // A write that makes no progress ends the connection after Timeouts.Write; a silent peer after PingInterval and Ping, or up to 128 s
 // later if 8 MiB were written shortly before; the last output may take Timeouts.Close. Output is bounded by the core, which
-// makes callers wait (Loop.WaitForRoom). Memory for the next batch is kept up to ChunkBytes, and released when the connection is
-// idle.
+// makes callers wait (Loop.WaitForRoom). It is collected in memory of up to ChunkBytes that all connections share
+// (output.go), so only what waits to be written takes any.
 package peerconn

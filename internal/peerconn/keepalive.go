@@ -146,7 +146,7 @@ func (l *Loop) endIfUnused(began time.Duration) bool {
 		l.CountHit(LimitHandshakeTimeout)
 		l.EndLocked(Ending{Err: l.codec.Disconnected(fmt.Errorf("the peer said nothing for %v", t.Handshake)), Code: ClosePolicyViolation,
 			Reason: "no message came", Flush: true})
-	case t.Idle > 0 && now-max(read, began) >= t.Idle && len(l.out.Bytes) == 0 && l.codec.IsUnused():
+	case t.Idle > 0 && now-max(read, began) >= t.Idle && l.out.pending() == 0 && l.codec.IsUnused():
 		l.CountHit(LimitIdleTimeout)
 		l.EndLocked(Ending{Err: l.codec.Disconnected(fmt.Errorf("the connection was of no use for %v", t.Idle)), Code: CloseNormal,
 			Reason: "idle: nothing is held over this connection", Flush: true, NoLog: true})

@@ -18,9 +18,9 @@ import (
 type Codec interface {
 	// Read waits for received bytes, which are valid until the next Read. The lock is not held.
 	Read() ([]byte, error)
-	// Write sends the messages that begin at from in batch; ends says where each ends. There may be none: then it sends what
-	// an earlier attempt to write has left. The lock is not held.
-	Write(batch []byte, from int, ends []int) error
+	// Write sends the messages in batch; ends says where each ends. There may be none: then it sends what an earlier attempt to
+	// write has left. The lock is not held.
+	Write(batch []byte, ends []int) error
 	// Receive handles what was read. It may release the lock.
 	Receive(batch []byte, r *Reading)
 	// UnlockAndRun calls Loop.Unlock, and then carries out what the core has left to be done when the lock is free.
@@ -169,7 +169,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	}
 	l.out.TakeMessages()
-	l.spareTasks, l.spare = nil, messages{}
+	l.spareTasks = nil
 	l.stallTimer.Stop()
 	l.holdTimer.Stop()
 	l.flushTimer.Stop()
@@ -226,7 +226,7 @@ func (l *Loop) Unlock(more bool) {
 	if wake {
 		l.wakeWriter()
 	}
-	if len(atOnce.b) > 0 {
+	if atOnce != nil {
 		l.tryWrite(atOnce)
 	}
 	if deliver {

@@ -89,7 +89,7 @@ func (l *Loop) read() {
 
 // moreToRead reports whether the reader has another message, so that a little pending output can leave with its answer.
 func (l *Loop) moreToRead() bool {
-	return l.peeker != nil && !l.ended && len(l.out.Bytes) < readerFlushBytes && l.peeker.More()
+	return l.peeker != nil && !l.ended && l.out.pending() < readerFlushBytes && l.peeker.More()
 }
 
 // replaceReader starts another reader if the present one is delivering, which may take long.

@@ -16,7 +16,7 @@ type State struct {
 
 // State returns the present state.
 func (l *Loop) State() State {
-	return State{l.writerIdle, l.writerRetired, l.busy, l.flushTimer.IsSet(), l.readerBusy, l.out.Bytes != nil || l.spare.b != nil,
+	return State{l.writerIdle, l.writerRetired, l.busy, l.flushTimer.IsSet(), l.readerBusy, l.out.Bytes != nil,
 		time.Duration(l.lastActivity.Load()), time.Duration(l.lastMessage.Load())}
 }
 

@@ -44,7 +44,6 @@ type writeState struct {
 	byReader        bool          // it is the reader
 	holdWrites      bool          // the reader writes pending output after it has delivered
 	partlyWritten   bool          // another goroutine wrote a part, and the writer has to go on
-	spare           messages      // to collect the next batch in
 	reportsProgress bool          // the transport reports the pieces it writes
 	chunksWritten   uint64        // pieces and chunks written
 
@@ -61,16 +60,16 @@ func (l *Loop) initWriteState() {
 		l.EndLocked(Ending{Err: l.codec.Disconnected(errors.New("the peer does not read: a write made no progress")), Code: ClosePolicyViolation})
 	})
 	l.timer(&l.holdTimer, l.endHold)
-	l.timer(&l.flushTimer, func() { l.out.Urgent = len(l.out.Bytes) > 0 })
+	l.timer(&l.flushTimer, func() { l.out.Urgent = l.out.pending() > 0 })
 	l.flushDelay = lazyFlushDelay
 }
 
 // scheduleWrite arranges that pending output is written: by the writer, if wake is set, which the caller then wakes; by the
-// caller itself, if atOnce is not empty; or later, since it is not urgent.
-func (l *Loop) scheduleWrite() (wake bool, atOnce messages) {
-	n := len(l.out.Bytes)
+// caller itself, if atOnce is not nil; or later, since it is not urgent.
+func (l *Loop) scheduleWrite() (wake bool, atOnce *buffer) {
+	n := l.out.pending()
 	if !(l.writerIdle || l.writerRetired) || l.busy || (n == 0 && !l.partlyWritten && !l.ended) {
-		return false, messages{}
+		return false, nil
 	}
 	if n > ChunkBytes || l.partlyWritten {
 		l.out.Urgent = true
@@ -79,7 +78,7 @@ func (l *Loop) scheduleWrite() (wake bool, atOnce messages) {
 		if !l.holdWrites && !l.flushTimer.IsSet() {
 			l.flushTimer.Set(l.flushDelay)
 		}
-		return false, messages{}
+		return false, nil
 	}
 	if l.tryWriter != nil && !l.partlyWritten && l.running && !l.ended && n <= coalesceBytes && l.codec.InFlight() <= 1 {
 		l.workers++ // no other call is in flight, and nothing would leave with the pending output
@@ -89,10 +88,10 @@ func (l *Loop) scheduleWrite() (wake bool, atOnce messages) {
 		l.writerRetired = false
 		l.workers++
 		go l.write()
-		return false, messages{}
+		return false, nil
 	}
 	l.writerIdle = false
-	return true, messages{}
+	return true, nil
 }
 
 func (l *Loop) wakeWriter() {
@@ -102,39 +101,35 @@ func (l *Loop) wakeWriter() {
 	}
 }
 
-// takePending takes the pending output, to be written.
-func (l *Loop) takePending() messages {
-	batch := messages{l.out.Bytes, l.out.Ends}
+// takePending takes pending output, to be written.
+func (l *Loop) takePending() *buffer {
+	batch := l.out.take()
 	l.busy = true
-	l.out.Bytes, l.out.Ends, l.spare = l.spare.b[:0], l.spare.ends[:0], messages{}
-	l.out.Urgent = false
 	l.out.writing = len(batch.b)
 	return batch
 }
 
-// finishWrite reuses the memory of a written batch.
-func (l *Loop) finishWrite(batch messages) {
+// finishWrite reuses the memory of a written batch, if there is one.
+func (l *Loop) finishWrite(batch *buffer) {
+	l.busy, l.out.writing = false, 0
+	if batch == nil {
+		return
+	}
 	if l.cfg.Freed != nil {
 		l.cfg.Freed(batch.b)
 	}
-	if cap(batch.b) <= ChunkBytes && cap(batch.ends) <= 4096 {
-		l.spare = batch
-	}
-	l.busy, l.out.writing = false, 0
+	batch.free()
 }
 
 // tryWrite writes a batch as far as that goes without waiting, and leaves the rest to the writer. The lock is not held.
-func (l *Loop) tryWrite(batch messages) {
+func (l *Loop) tryWrite(batch *buffer) {
 	tried, done, err := l.tryWriter.TryWriteBatch(batch.b)
 	l.lockAfter(err)
 	if tried {
 		l.written(len(batch.b))
-	} else { // it goes back, before what came meanwhile
-		later := messages{l.out.Bytes, l.out.Ends}
-		for _, end := range later.ends {
-			batch.ends = append(batch.ends, len(batch.b)+end)
-		}
-		l.out.Bytes, l.out.Ends, batch = append(batch.b, later.b...), batch.ends, later
+	} else {
+		l.out.putBack(batch)
+		batch = nil
 	}
 	l.partlyWritten = err == nil && (!done || l.out.Urgent) // output that was added meanwhile is the writer's too
 	l.finishWrite(batch)
@@ -143,17 +138,16 @@ func (l *Loop) tryWrite(batch messages) {
 	l.codec.UnlockAndRun()
 }
 
-// releaseIdle releases what a silent connection can allocate again: the writer's goroutine, buffers, timers.
+// releaseIdle releases what a silent connection can allocate again: the writer's goroutine, timers.
 func (l *Loop) releaseIdle() {
-	if !(l.writerIdle || l.writerRetired) || l.busy || l.ended || len(l.out.Bytes) > 0 {
+	if !(l.writerIdle || l.writerRetired) || l.busy || l.ended || l.out.pending() > 0 {
 		return
 	}
 	if l.writerIdle {
 		l.writerIdle, l.writerRetiring = false, true
 		l.wakeWriter()
 	}
-	l.out.TakeMessages()
-	l.spare, l.spareTasks = messages{}, nil
+	l.spareTasks = nil
 	l.stallTimer.Release()
 	l.holdTimer.Release()
 	l.flushTimer.Release()
@@ -165,7 +159,7 @@ func (l *Loop) write() {
 	l.mu.Lock()
 	defer l.codec.UnlockAndRun()
 	for {
-		for l.busy || ((len(l.out.Bytes) == 0 || !l.out.Urgent) && !l.partlyWritten && !l.ended) {
+		for l.busy || ((l.out.pending() == 0 || !l.out.Urgent) && !l.partlyWritten && !l.ended) {
 			l.writerIdle = true
 			l.codec.UnlockAndRun() // which schedules output that is not urgent
 			<-l.wake
@@ -180,10 +174,10 @@ func (l *Loop) write() {
 			}
 		}
 		last := l.ended
-		if last && (!l.ending.Flush || len(l.out.Bytes) == 0 && !l.partlyWritten) {
+		if last && (!l.ending.Flush || l.out.pending() == 0 && !l.partlyWritten) {
 			break
 		}
-		if !last && len(l.out.Bytes) < coalesceBytes && l.codec.InFlight() > 2 {
+		if !last && l.out.pending() < coalesceBytes && l.codec.InFlight() > 2 {
 			// Other goroutines are about to call or answer too: their messages can leave with it.
 			l.busy = true
 			l.codec.UnlockAndRun()
@@ -191,48 +185,32 @@ func (l *Loop) write() {
 			l.mu.Lock()
 			l.busy = false
 		}
-		if err := l.writeOut(); err != nil || last {
+		if err := l.writeOut(); err != nil {
 			break
 		}
 	}
 	close(l.writerDone)
 }
 
-// writeOut writes pending output. No other goroutine may be writing. The lock is released meanwhile.
-func (l *Loop) writeOut() (err error) {
-	batch, stuck := l.takePending(), l.partlyWritten
+// writeOut writes a chunk of pending output, and what another goroutine has left of one. No other goroutine may be writing. The
+// lock is released meanwhile.
+func (l *Loop) writeOut() error {
+	batch := l.takePending()
 	l.partlyWritten = false
-	for start, rest := 0, batch.ends; (len(rest) > 0 || stuck) && err == nil; stuck = false {
-		n := chunkOf(rest, start)
-		chunk, end := rest[:n], start
-		if n > 0 {
-			end = chunk[n-1]
-		}
-		patience := l.cfg.Timeouts.Write
-		if !l.reportsProgress {
-			patience += time.Duration((end-start)/minWriteRate) * time.Second
-		}
-		l.stallTimer.Set(patience)
-		l.codec.UnlockAndRun()
-		err = l.codec.Write(batch.b, start, chunk)
-		l.lockAfter(err)
-		l.stallTimer.Clear()
-		l.chunksWritten++
-		l.out.writing -= end - start
-		l.written(end - start)
-		l.codec.Wrote()
-		start, rest = end, rest[n:]
+	patience := l.cfg.Timeouts.Write
+	if !l.reportsProgress {
+		patience += time.Duration(len(batch.b)/minWriteRate) * time.Second
 	}
-	l.finishWrite(batch) // after an error the rest of it is lost
+	l.stallTimer.Set(patience)
+	l.codec.UnlockAndRun()
+	err := l.codec.Write(batch.b, batch.ends)
+	l.lockAfter(err)
+	l.stallTimer.Clear()
+	l.chunksWritten++
+	l.written(len(batch.b))
+	l.finishWrite(batch)
+	l.codec.Wrote()
 	return err
-}
-
-// chunkOf returns how many of the messages that end at ends make a chunk that begins at start: at least one, if there is any.
-func chunkOf(ends []int, start int) (n int) {
-	for n < len(ends) && (n == 0 || ends[n]-start <= ChunkBytes) {
-		n++
-	}
-	return n
 }
 
 // onWriteProgress records that a piece of the current write was written. The lock is not held.
@@ -252,7 +230,7 @@ func (l *Loop) HoldOutput() {
 // writeFromReader writes pending output on the reader. If that takes long, another takes over reading. The lock is released
 // meanwhile.
 func (l *Loop) writeFromReader() {
-	if l.ended || l.busy || !l.out.Urgent || len(l.out.Bytes) > ChunkBytes {
+	if l.ended || l.busy || !l.out.Urgent || l.out.pending() > ChunkBytes {
 		return
 	}
 	gen := l.readerGen
@@ -268,7 +246,7 @@ func (l *Loop) writeFromReader() {
 // meanwhile. The lock is not held.
 func (l *Loop) flushFromReader() {
 	l.mu.Lock()
-	if gen := l.readerGen; l.holdWrites && len(l.out.Bytes) >= readerFlushBytes {
+	if gen := l.readerGen; l.holdWrites && l.out.pending() >= readerFlushBytes {
 		l.writeFromReader()
 		if l.readerGen == gen { // it still delivers
 			l.readerBusy = true
