@@ -10,6 +10,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -240,28 +241,41 @@ func decodeEvents(sessionID string, list wire.Event_List, before Event) ([]Event
 	return out, nil
 }
 
-// decodeEventsFast is decodeEvents without the generated code, which takes three times as long, of a sink's parameters; ok is
-// false for an uncommon message, which decodeEvents decodes.
-func decodeEventsFast(sessionID string, m byhand.Message, before Event) (out []Event, ok bool) {
+// maxShared is how many bytes of payloads may share memory.
+const maxShared = 4 << 10
+
+// decodeEventsFast is decodeEvents without the generated code, which takes three times as long, of a sink's parameters, into the
+// memory of spare; ok is false for an uncommon message, which decodeEvents decodes. An event shares memory with few others, so
+// that a program may keep it.
+func decodeEventsFast(sessionID string, m byhand.Message, before Event, spare []Event) (out []Event, ok bool) {
 	params := m.Root()
 	list := params.List(wirelayout.SinkEvents)
 	if !m.Supported() {
 		return nil, false
 	}
-	out = make([]Event, list.Len())
+	out = slices.Grow(spare[:0], list.Len())[:list.Len()]
+	var shared []byte // the rest of the memory for payloads
 	for i := range out {
 		w, e := list.At(i), &out[i]
-		e.Session, e.Cursor, e.Hash, e.Hidden = sessionID, w.Uint64(wirelayout.EventCursor), hashFrom(w.Bytes(wirelayout.EventHash)), w.Bit(wirelayout.EventHidden)
+		*e = Event{Session: sessionID}
+		e.Cursor, e.Hash, e.Hidden = w.Uint64(wirelayout.EventCursor), hashFrom(w.Bytes(wirelayout.EventHash)), w.Bit(wirelayout.EventHidden)
 		if e.Hidden {
 			continue
 		}
 		e.Schema, e.At, e.sum = w.Uint32(wirelayout.EventSchema), time.UnixMilli(int64(w.Uint64(wirelayout.EventAt))), hashFrom(w.Bytes(wirelayout.EventSum))
 		e.Method, e.Ref, e.Actor = sameText(before.Method, w.Text(wirelayout.EventMethod)), sameText(before.Ref, w.Text(wirelayout.EventRef)), sameText(before.Actor, w.Text(wirelayout.EventActor))
 		e.Batch, e.Outbox = sameText(before.Batch, w.Text(wirelayout.EventBatch)), sameText(before.Outbox, w.Text(wirelayout.EventOutbox))
-		e.Key, e.Op = string(w.Text(wirelayout.EventKey)), string(w.Text(wirelayout.EventOp))
+		key, op := w.Text(wirelayout.EventKey), w.Text(wirelayout.EventOp)
+		texts := string(append(append(make([]byte, 0, 128), key...), op...))
+		e.Key, e.Op = texts[:len(key)], texts[len(key):]
 		if !w.Bit(wirelayout.EventPurged) {
 			payload := w.Text(wirelayout.EventPayload)
-			e.Payload = append(make([]byte, 0, len(payload)), payload...)
+			if n := len(payload); shared == nil || n > cap(shared)-len(shared) {
+				shared = make([]byte, 0, max(n, min(n*(len(out)-i), maxShared)))
+			}
+			from := len(shared)
+			shared = append(shared, payload...)
+			e.Payload = shared[from:len(shared):len(shared)]
 		}
 		before = *e
 	}

@@ -5,6 +5,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -56,7 +57,8 @@ func checkEvents(t *testing.T, raw []byte, limit uint64, before Event) (plain bo
 	if !ok || root.Cost() > limit {
 		return false
 	}
-	got, ok := decodeEventsFast(testSession, byhand.NewMessage(seg, root, limit-root.Cost()), before)
+	used := []Event{{Key: "of the delivery before", Hidden: true, Payload: []byte("1")}}
+	got, ok := decodeEventsFast(testSession, byhand.NewMessage(seg, root, limit-root.Cost()), before, used)
 	if !ok {
 		return false
 	}
@@ -97,6 +99,45 @@ func TestReadEvents(t *testing.T) {
 			capnpfasttest.Corrupt(rnd, spoilt)
 			checkEvents(t, spoilt, uint64(rnd.IntN(2*len(raw))), before)
 		}
+	}
+}
+
+// TestEventsAreTheReaders: a program may keep and change what it is given, though the events of a delivery share memory, which
+// serves for the next delivery again.
+func TestEventsAreTheReaders(t *testing.T) {
+	t.Parallel()
+	sink, kept := newEventSink(testSession, 0), []Event(nil)
+	for n := range 5 {
+		seg := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error {
+			list, err := wire.EventSink_events_Params(s).NewEvents(100)
+			for i := 0; err == nil && i < list.Len(); i++ {
+				e := list.At(i)
+				err = errors.Join(e.SetKey(fmt.Sprint("k/", n, "/", i)), e.SetOp(fmt.Sprint("op", i)), e.SetPayload(strings.Repeat(fmt.Sprint(n), 10*i)))
+			}
+			return err
+		})
+		root, _ := byhand.Segment(seg).Follow(0)
+		events, ok := decodeEventsFast(testSession, byhand.NewMessage(seg, root, 1<<40), Event{}, sink.spare)
+		if !ok {
+			t.Fatal("not plain")
+		}
+		for _, e := range events {
+			e.Payload = append(e.Payload, "and more"...)
+			kept = append(kept, e)
+		}
+		sink.reuse(events)
+		if &sink.spare[:1][0] != &events[0] || events[0].Payload != nil {
+			t.Error("the memory is not used again, or keeps events")
+		}
+	}
+	for i, e := range kept {
+		n, i := i/100, i%100
+		if e.Key != fmt.Sprint("k/", n, "/", i) || e.Op != fmt.Sprint("op", i) || string(e.Payload) != strings.Repeat(fmt.Sprint(n), 10*i)+"and more" {
+			t.Fatalf("event %d of delivery %d: %q %q %q", i, n, e.Key, e.Op, e.Payload)
+		}
+	}
+	if sink.reuse(make([]Event, maxSpare+1)); sink.spare != nil {
+		t.Error("much memory is kept")
 	}
 }
 
@@ -222,8 +263,10 @@ func BenchmarkReadEvents(b *testing.B) {
 	root, _ := byhand.Segment(seg).Follow(0)
 	b.Run("hand", func(b *testing.B) {
 		b.ReportAllocs()
+		var events []Event
 		for b.Loop() {
-			if _, ok := decodeEventsFast(testSession, byhand.NewMessage(seg, root, 1<<40), Event{}); !ok {
+			var ok bool
+			if events, ok = decodeEventsFast(testSession, byhand.NewMessage(seg, root, 1<<40), Event{}, events); !ok {
 				b.Fatal("not plain")
 			}
 		}

@@ -81,16 +81,20 @@ func (k *snapshotSink) finish(cursor uint64) error {
 // window, and behind that by the connection's limit on unanswered calls.
 type eventSink struct {
 	session  string
-	ackEvery int   // bytes of events after which an ack is sent at once
-	unacked  int   // of them since then; of the goroutine that takes deliveries, as
-	before   Event // the last event, without its payload
-	fastPath int   // deliveries read by decodeEventsFast
+	ackEvery int     // bytes of events after which an ack is sent at once
+	unacked  int     // of them since then; of the goroutine that takes deliveries, as
+	before   Event   // the last event, without its payload
+	fastPath int     // deliveries read by decodeEventsFast
+	spare    []Event // memory for those of the next delivery
 
 	mu      sync.Mutex
 	queue   []*rpc.Call
 	dropped bool          // the subscriber has ended
 	wake    chan struct{} // receives when queue is not empty
 }
+
+// maxSpare is how many events the memory for a delivery's is kept for.
+const maxSpare = 256
 
 // maxUnacked bounds how many bytes of events are acked lazily, so that many acks leave together and yet
 // the server, which begins with a window of 64 KiB, waits for none.
@@ -111,6 +115,14 @@ func (k *eventSink) ack(call *rpc.Call, bytes int) {
 		call.ReturnLazily()
 	} else {
 		call.Return(capnp.ObjectSize{}, nil)
+	}
+}
+
+// reuse keeps the memory of a delivery's events for the next.
+func (k *eventSink) reuse(events []Event) {
+	clear(events)
+	if k.spare = events; cap(events) > maxSpare {
+		k.spare = nil
 	}
 }
 
@@ -203,7 +215,7 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 	var err error
 	plain, read := call.PlainParams()
 	if read {
-		d.events, read = decodeEventsFast(k.session, plain, k.before)
+		d.events, read = decodeEventsFast(k.session, plain, k.before, k.spare)
 	}
 	if read {
 		k.fastPath++
@@ -222,7 +234,11 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 		k.before.Payload = nil
 	}
 	bytes := len(params.Segment().Data())
-	d.done = func() { k.ack(call, bytes) }
+	events := d.events
+	d.done = func() {
+		k.ack(call, bytes)
+		k.reuse(events)
+	}
 	return d, nil
 }
 

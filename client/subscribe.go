@@ -217,7 +217,8 @@ func (sub *subscription) firstVisible(ctx context.Context) (uint64, error) {
 
 // handleEvents calls handle with events, each once and in order.
 func (sub *subscription) handleEvents(ctx context.Context, events []Event, shownFrom func(context.Context) (uint64, error)) error {
-	for _, e := range events {
+	for i := range events {
+		e := &events[i]
 		if e.Cursor <= sub.position.Cursor {
 			continue // handled over an earlier connection
 		}
@@ -237,7 +238,7 @@ func (sub *subscription) handleEvents(ctx context.Context, events []Event, shown
 		if over := sub.closedErr(ctx); over != nil {
 			return over
 		}
-		if err := sub.handle(e); err != nil {
+		if err := sub.handle(*e); err != nil {
 			sub.handleErr = err
 			return err
 		}
