@@ -3,10 +3,12 @@
 package rpc
 
 import (
+	"slices"
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
@@ -135,6 +137,31 @@ func (m *outMsg) takeCaps() CapTable {
 	caps := m.caps
 	m.caps = CapTable{}
 	return caps
+}
+
+// EncodedParams are parameters without capabilities that are encoded once for many calls. They may be used by many goroutines.
+type EncodedParams struct {
+	size   capnp.ObjectSize
+	memory []byte // of the struct, with all that it points to
+}
+
+// EncodeParams encodes parameters: place fills in a struct of size sz, as for Ref.Call. Its error is returned.
+func EncodeParams(sz capnp.ObjectSize, place func(params capnp.Struct) error) (*EncodedParams, error) {
+	msg, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
+	if err != nil {
+		return nil, err
+	}
+	params, err := capnp.NewStruct(seg, sz)
+	if err == nil {
+		err = place(params)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case msg.NumSegments() != 1 || msg.CapTable().Len() > 0:
+		return nil, Failedf("parameters with capabilities, or in several segments, cannot be encoded once")
+	}
+	return &EncodedParams{params.Size(), slices.Clone(seg.Data()[framing.WordBytes:])}, nil // behind the root pointer
 }
 
 // newCall returns a message with a call whose parameters place has filled in. If place fails, or panics, the message is

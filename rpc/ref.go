@@ -117,31 +117,61 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 
 // call is Call; gaveUp is ctx's error if the call was not made because it had to wait and ctx ended.
 func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (p *Promise, gaveUp error) {
-	p = new(Promise)
-	if r == nil {
-		p.fail(errNullCall)
-		return p, nil
-	}
-	if r.released.Load() || !r.node.tryRef() {
-		p.fail(errReleased)
+	p, begun := r.beginCall()
+	if !begun {
 		return p, nil
 	}
 	defer r.node.unref(nil)
 	out, err := newCall(m, sz, place)
+	return p, r.sendCall(ctx, m, p, out, err)
+}
+
+// CallEncoded is Call with parameters that EncodeParams has encoded.
+func (r *Ref) CallEncoded(ctx context.Context, m Method, params *EncodedParams) *Promise {
+	p, begun := r.beginCall()
+	if !begun {
+		return p
+	}
+	defer r.node.unref(nil)
+	out := newOutMsg()
+	err := out.InitEncodedCall(m.Interface, m.ID, params.size, params.memory)
+	_ = r.sendCall(ctx, m, p, out, err)
+	return p
+}
+
+// beginCall makes the promise of a call. begun is false if that has failed; else the caller unrefs the node when the call is made.
+func (r *Ref) beginCall() (p *Promise, begun bool) {
+	p = new(Promise)
+	switch {
+	case r == nil:
+		p.fail(errNullCall)
+	case r.released.Load() || !r.node.tryRef():
+		p.fail(errReleased)
+	default:
+		return p, true
+	}
+	return p, false
+}
+
+// sendCall makes a call with a message, or fails it with err, the error of making that. gaveUp is as call's.
+func (r *Ref) sendCall(ctx context.Context, m Method, p *Promise, out *outMsg, err error) (gaveUp error) {
 	if err != nil {
 		ex, hidden := exceptionFor(err)
 		if hidden { // the caller's own error, for the caller: nothing to hide
 			ex = Failedf("parameters: %v", err)
 		}
 		p.fail(ex)
-		return p, nil
+		return nil
 	}
 	var refused *Exception
 	if t, remote := r.node.(*remoteCap); remote {
 		var sent bool
 		if sent, refused = t.conn.trySendCall(t, p, out); sent {
-			return p, nil
+			return nil
 		}
+	}
+	if err := out.Join(); err != nil { // it may be read from now on
+		refused = Failedf("parameters: %v", err)
 	}
 	call := &Call{method: m, p: p, out: out, caps: out.takeCaps()}
 	p.call = call
@@ -150,7 +180,7 @@ func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	} else {
 		gaveUp = call.dispatch(ctx, r.node, r.via, false)
 	}
-	return p, gaveUp
+	return gaveUp
 }
 
 // Object returns the object behind the reference if it is known to be one of this vat, else nil, so that a server can

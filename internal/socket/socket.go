@@ -270,6 +270,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.write(p)
 }
 
+// WriteBoth writes head and then body, together. Only where NonBlocking is true.
+func (c *Conn) WriteBoth(head, body []byte) error {
+	both := net.Buffers{head, body}
+	_, err := both.WriteTo(c.sock)
+	return err
+}
+
 // TryWrite writes as much as there is room for. Only where NonBlocking is true.
 func (c *Conn) TryWrite(p []byte) (int, error) {
 	c.trying = true

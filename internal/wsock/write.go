@@ -39,11 +39,19 @@ func (c *Conn) buffersFor(messages [][]byte) *sync.Pool {
 	}
 	bytes := 0
 	for _, m := range messages {
+		if c.inPlace(m) {
+			m = nil
+		}
 		if bytes += maxHeader + len(m); bytes > smallWriteBytes {
 			return &writeBuffers
 		}
 	}
 	return &smallWriteBuffers
+}
+
+// inPlace reports whether a message is written from where it is, and not copied to the write buffer.
+func (c *Conn) inPlace(m []byte) bool {
+	return !c.client && !c.lowMemory && len(m) > smallFrameBytes && c.frameConn.inner.NonBlocking()
 }
 
 // Write sends messages, in order and together. The bytes may be reused when it returns. If ctx ends meanwhile the
@@ -64,6 +72,7 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 	c.frameConn.mu.Lock()
 	w.err = c.frameConn.writeRest()
 	for _, m := range messages {
+		w.inPlace = c.inPlace(m)
 		w.message(opcodeOf(kind), m)
 	}
 	w.flush()
@@ -110,6 +119,8 @@ type frameWriter struct {
 	b          []byte // of writeBytes, or smallWriteBytes if frames are small or all messages fit
 	masked     bool   // as a client's have to be
 	frameBytes int    // payload of one frame at most
+	inPlace    bool   // the present message is not copied
+	wrote      bool   // a frame of it was just written
 	err        error  // the first error
 }
 
@@ -132,7 +143,12 @@ func (w *frameWriter) message(opcode byte, m []byte) {
 
 // frame writes one frame. If that makes it a long write, the lock is released before, for control frames to leave.
 func (w *frameWriter) frame(first byte, payload []byte) {
-	if cap(w.b)-len(w.b) < maxHeader+len(payload) {
+	room := maxHeader
+	if !w.inPlace {
+		room += len(payload)
+	}
+	if w.wrote || cap(w.b)-len(w.b) < room {
+		w.wrote = false
 		if w.flush(); w.err == nil {
 			w.frameConn.mu.Unlock()
 			w.frameConn.onProgress()
@@ -151,6 +167,13 @@ func (w *frameWriter) frame(first byte, payload []byte) {
 		w.b = binary.BigEndian.AppendUint16(append(w.b, mask|126), uint16(n))
 	default:
 		w.b = binary.BigEndian.AppendUint64(append(w.b, mask|127), uint64(n))
+	}
+	if w.inPlace {
+		if w.wrote = true; w.err == nil {
+			w.err = w.frameConn.inner.WriteBoth(w.b, payload)
+		}
+		w.b = w.b[:0]
+		return
 	}
 	if !w.masked {
 		w.b = append(w.b, payload...)

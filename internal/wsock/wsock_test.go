@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
@@ -152,6 +154,46 @@ func TestManyMessagesLeaveTogether(t *testing.T) {
 		}
 		if writes, _ := on.taken(); writes > 1+total/20000 || total < 60000 && writes != 1 {
 			t.Errorf("%v: %d writes", sizes, writes)
+		}
+	}
+}
+
+// TestMessagesOfAllSizes: in the order in which they are written, whether they are copied together or written from where they
+// are; and after each frame but the last of a large message others get a turn.
+func TestMessagesOfAllSizes(t *testing.T) {
+	server, client := connected(t, (*httptest.Server).Start)
+	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
+	turns := 0
+	server.SetOnProgress(func() {
+		turns++
+		if _, err := server.frameConn.Write(frame(0x89, false, []byte("ping"))); err != nil {
+			t.Error(err)
+		}
+	})
+	sizes := []int{0, 1, 300, smallFrameBytes, smallFrameBytes + 1, 20000, frameBytes - 1, frameBytes, frameBytes + 1, 3 * frameBytes}
+	for range 60 {
+		var messages [][]byte
+		frames := 0
+		for range 1 + rnd.IntN(8) {
+			m := make([]byte, sizes[rnd.IntN(len(sizes))])
+			for i := range m {
+				m[i] = byte(rnd.Uint32())
+			}
+			messages, frames = append(messages, m), frames+max(0, len(m)-1)/frameBytes
+		}
+		before := turns
+		sent := make(chan error, 1)
+		go func() { sent <- server.Write(context.Background(), websocket.MessageBinary, messages...) }()
+		for i, m := range messages {
+			if _, b, err := client.Read(context.Background()); err != nil || !bytes.Equal(b, m) {
+				t.Fatalf("message %d: %d bytes, want %d: %v", i, len(b), len(m), err)
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		if turns-before < frames {
+			t.Errorf("%d turns between %d frames of large messages", turns-before, frames)
 		}
 	}
 }

@@ -5,6 +5,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -50,7 +51,7 @@ type SubscriptionConfig struct {
 	Conn        *Flow
 	Sink        Sink
 	Window      int // bytes in flight, at most
-	MaxDelivery int // bytes of a delivery, at most; 0: bounded by the window alone
+	MaxDelivery int // bytes of a delivery, at most; 0: maxDeliveryBytes
 	After       Position
 	Keys        *session.Selection // sent instead of all that the ref shows
 
@@ -72,7 +73,7 @@ type Subscription struct {
 
 	keys        *session.Selection
 	windowMax   int // window doubles with each ack until it is this
-	maxDelivery int // bytes of a delivery, at most; 0: bounded by the window alone
+	maxDelivery int // bytes of a delivery, at most; 0: maxDeliveryBytes
 
 	// onStart is called once, before anything is sent: with nil, or with the refusal
 	// that ended the subscription before it began (the sink then gets no reason).
@@ -102,6 +103,10 @@ type Subscription struct {
 // the one before.
 const MinWindow = 4 << 10
 
+// maxDeliveryBytes is the size of a delivery at most, unless it is one large event: with what it takes on the wire a
+// connection then writes it in one piece, from memory that it shares with others.
+const maxDeliveryBytes = 40 << 10
+
 // initialWindow is the window, in bytes, of a subscription that has acked nothing yet or was slow.
 const initialWindow = 64 << 10
 
@@ -121,13 +126,10 @@ func (s *Subscription) hasRoom(bytes int) bool {
 	return s.inFlight == 0 || s.inFlight+bytes <= s.window
 }
 
-// deliveryBytes returns the target size of one delivery: a quarter of the window, so that the
-// next is in flight while the last is being processed.
+// deliveryBytes returns the target size of one delivery: at most a quarter of the window, so that
+// the next is in flight while the last is being processed.
 func (s *Subscription) deliveryBytes() int {
-	if chunk := max(s.window/4, 1); s.maxDelivery == 0 || chunk < s.maxDelivery {
-		return chunk
-	}
-	return s.maxDelivery
+	return min(max(s.window/4, 1), cmp.Or(s.maxDelivery, maxDeliveryBytes))
 }
 
 // delivery is one call of a sink.

@@ -12,16 +12,21 @@ import (
 
 // holding is a sink whose peer answers when it is told to.
 type holding struct {
-	bytes int // that are not answered
-	done  []func(error)
-	upTo  uint64
+	bytes   int // that are not answered
+	done    []func(error)
+	upTo    uint64
+	largest int // bytes of one delivery of several events
 }
 
 func (h *holding) Events(shown *session.Shown, done func(error)) {
 	events := shown.Events
+	before := h.bytes
 	for _, e := range events {
 		h.bytes += e.Bytes()
 		h.upTo = e.Cursor
+	}
+	if len(events) > 1 {
+		h.largest = max(h.largest, h.bytes-before)
 	}
 	h.done = append(h.done, done)
 }
@@ -45,8 +50,8 @@ func TestWindowGrowsWithWhatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 300 << 10
 		log, sink := newLogged(), &holding{}
-		for range 400 {
-			log.append(4 << 10)
+		for i := range 400 {
+			log.append([]int{4 << 10, 100 << 10}[max(0, i-398)])
 		}
 		h := hubOn(t, log)
 		sub := &Subscription{auth: log.grant("owner", ""), conn: wideConnState(), window: initialWindow, windowMax: most, sink: sink, onStart: func(*fault.Error) {}}
@@ -68,6 +73,9 @@ func TestWindowGrowsWithWhatIsTaken(t *testing.T) {
 		}
 		if widest < most-32<<10 || sink.upTo != log.row.Cursor {
 			t.Errorf("at most %d bytes were on their way; the subscriber is at %d of %d", widest, sink.upTo, log.row.Cursor)
+		}
+		if sink.largest > maxDeliveryBytes || sink.largest < maxDeliveryBytes/2 {
+			t.Errorf("%d bytes of several events in one delivery", sink.largest)
 		}
 	})
 }

@@ -3,14 +3,13 @@
 package objects
 
 import (
-	"slices"
-
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
-	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // fieldWriter collects the first error of several setters.
@@ -95,42 +94,20 @@ func encodeEvents(to wire.Event_List, events []*session.Event) error {
 	return nil
 }
 
-// placeEvents sets the parameters of a call of a sink to events that many sinks are sent: they are
-// encoded once, to memory that is copied.
-func placeEvents(to wire.EventSink_events_Params, shown *session.Shown) error {
-	seg := to.Segment()
-	before := len(seg.Data())
-	list, err := to.NewEvents(int32(len(shown.Events)))
+// encodeShown encodes the parameters of the call of a sink, once for all sinks that are sent the events: a
+// *rpc.EncodedParams, or the error.
+func encodeShown(events []*session.Event) any {
+	params, err := rpc.EncodeParams(methods.EventSinkEvents.Params, func(s capnp.Struct) error {
+		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
+		if err != nil {
+			return err
+		}
+		return encodeEvents(list, events)
+	})
 	if err != nil {
 		return err
 	}
-	memory, _ := shown.Encoded(eventMemory).([]byte)
-	if own := len(seg.Data()) - before; memory != nil && own > 0 {
-		if _, ok := byhand.Reserve(seg, (len(memory)-own)/byhand.Bytes); ok {
-			copy(seg.Data()[before:], memory)
-			return nil
-		}
-	}
-	return encodeEvents(list, shown.Events)
-}
-
-// eventMemory returns the memory of a list of events with what they point to, relative to its
-// beginning; nil if that is not in one piece.
-func eventMemory(events []*session.Event) any {
-	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
-	if err != nil {
-		return nil
-	}
-	p, err := wire.NewRootEventSink_events_Params(seg)
-	if err != nil {
-		return nil
-	}
-	before := len(seg.Data())
-	list, err := p.NewEvents(int32(len(events)))
-	if err != nil || encodeEvents(list, events) != nil || seg.Message().NumSegments() != 1 {
-		return nil
-	}
-	return slices.Clone(seg.Data()[before:])
+	return params
 }
 
 // encodeSums adds the payload hashes of the chain, which cannot be computed from purged payloads.

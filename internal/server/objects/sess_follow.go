@@ -214,10 +214,12 @@ type peerSink struct{ ref *rpc.Ref }
 
 // Events implements sink.
 func (p *peerSink) Events(shown *session.Shown, done func(error)) {
-	call := p.ref.Call(noWait, methods.EventSinkEvents.Method, methods.EventSinkEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
-		return placeEvents(wire.EventSink_events_Params(s), shown)
-	})
-	notifyDone(call, done)
+	switch params := shown.Encoded(encodeShown).(type) {
+	case *rpc.EncodedParams:
+		notifyDone(p.ref.CallEncoded(noWait, methods.EventSinkEvents.Method, params), done)
+	case error:
+		done(params)
+	}
 }
 
 // State implements StateSink.

@@ -103,6 +103,13 @@ func Append(b []byte, m *capnp.Message) ([]byte, error) {
 	return b, nil
 }
 
+// AppendSegment appends a message whose one segment is in two parts, of whole words.
+func AppendSegment(b, first, rest []byte) []byte {
+	var header [WordBytes]byte
+	binary.LittleEndian.PutUint32(header[4:], uint32((len(first)+len(rest))/WordBytes))
+	return append(append(append(b, header[:]...), first...), rest...)
+}
+
 // TrustedSize is Size for messages we framed ourselves.
 func TrustedSize(b []byte) int {
 	n := int(binary.LittleEndian.Uint32(b)) + 1

@@ -87,40 +87,54 @@ func encodeMessage(build func(rpccp.Message) error) []byte {
 
 // InitCall makes m a call, and returns its parameters, a struct of size sz.
 func (m *Out) InitCall(iface uint64, method uint16, sz capnp.ObjectSize) (params capnp.Struct, err error) {
-	params, err = m.initPlain(&callTemplate, sz)
-	if err != nil {
+	if err := m.initPlain(&callTemplate, sz); err != nil {
 		return params, err
 	}
+	m.putMethod(iface, method)
+	return capnp.NewStruct(m.seg, sz)
+}
+
+// InitEncodedCall makes m a call whose parameters, a struct of size sz, were encoded before: memory is the struct's, with all
+// that it points to, and is not changed.
+func (m *Out) InitEncodedCall(iface uint64, method uint16, sz capnp.ObjectSize, memory []byte) error {
+	if err := m.initPlain(&callTemplate, sz); err != nil {
+		return err
+	}
+	m.putMethod(iface, method)
+	m.tail = memory
+	return nil
+}
+
+func (m *Out) putMethod(iface uint64, method uint16) {
 	b := m.seg.Data()[callTemplate.body:]
 	binary.LittleEndian.PutUint64(b[callInterfaceAt:], iface)
 	binary.LittleEndian.PutUint16(b[callMethodAt:], method)
-	return params, nil
 }
 
 // InitResults makes m a return, and returns its results, a struct of size sz.
 func (m *Out) InitResults(sz capnp.ObjectSize) (capnp.Struct, error) {
-	return m.initPlain(&returnTemplate, sz)
+	if err := m.initPlain(&returnTemplate, sz); err != nil {
+		return capnp.Struct{}, err
+	}
+	return capnp.NewStruct(m.seg, sz)
 }
 
-// initPlain makes m a message with the envelope and room for content in it.
-func (m *Out) initPlain(t *template, sz capnp.ObjectSize) (capnp.Struct, error) {
+// initPlain makes m a message with the envelope of content of a size, which is to follow.
+func (m *Out) initPlain(t *template, sz capnp.ObjectSize) error {
 	seg, err := m.init()
 	if err != nil {
-		return capnp.Struct{}, err
+		return err
 	}
 	// The root pointer's word comes by itself before the first struct.
 	if _, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: capnp.Size(len(t.words) - wordBytes)}); err != nil {
-		return capnp.Struct{}, err
-	}
-	content, err := capnp.NewStruct(seg, sz)
-	if err != nil {
-		return capnp.Struct{}, err
+		return err
 	}
 	m.seg = seg
 	b := seg.Data()
 	copy(b, t.words)
-	binary.LittleEndian.PutUint64(b[t.content:], structPointer(t.content, len(t.words), content.Size()))
-	return content, nil
+	sz.DataSize = (sz.DataSize + wordBytes - 1) &^ (wordBytes - 1)
+	binary.LittleEndian.PutUint64(b[t.content:], structPointer(t.content, len(t.words), sz))
+	return nil
 }
 
 // structPointer returns a pointer at one offset of a segment to a struct at another.

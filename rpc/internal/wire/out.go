@@ -9,6 +9,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
@@ -18,6 +19,7 @@ type Out struct {
 	msg  capnp.Message
 	root rpccp.Message  // set by the generated code, or
 	seg  *capnp.Segment // the segment of a plain message written from a template
+	tail []byte         // what follows it in the message, and is shared with others; joined before it is read
 }
 
 // init makes m empty, and returns its segment.
@@ -38,7 +40,7 @@ func (m *Out) Init() (rpccp.Message, error) {
 
 // Reset releases the message's memory: nothing may point into it any more. It reports whether m may be used again.
 func (m *Out) Reset() bool {
-	m.root, m.seg = rpccp.Message{}, nil
+	m.root, m.seg, m.tail = rpccp.Message{}, nil, nil
 	if PoisonFreed {
 		poisonMessage(&m.msg)
 		return false
@@ -53,13 +55,35 @@ func (m *Out) Reset() bool {
 }
 
 // Size returns the size of the message with framing, in bytes.
-func (m *Out) Size() int { return framing.MessageSize(&m.msg) }
+func (m *Out) Size() int { return framing.MessageSize(&m.msg) + len(m.tail) }
 
 // Append appends the message to b, with framing.
-func (m *Out) Append(b []byte) ([]byte, error) { return framing.Append(b, &m.msg) }
+func (m *Out) Append(b []byte) ([]byte, error) {
+	if m.tail != nil {
+		return framing.AppendSegment(b, m.seg.Data(), m.tail), nil
+	}
+	return framing.Append(b, &m.msg)
+}
+
+// Join copies the tail into the segment, for the generated code to find it.
+func (m *Out) Join() error {
+	if m.tail == nil {
+		return nil
+	}
+	at := len(m.seg.Data())
+	if _, ok := capnpfast.Reserve(m.seg, len(m.tail)/wordBytes); !ok {
+		return framing.Error("there is no room for the parameters in one segment")
+	}
+	copy(m.seg.Data()[at:], m.tail)
+	m.tail = nil
+	return nil
+}
 
 // Root returns the message as the generated code reads it.
 func (m *Out) Root() (rpccp.Message, error) {
+	if err := m.Join(); err != nil {
+		return rpccp.Message{}, err
+	}
 	if m.root.IsValid() {
 		return m.root, nil
 	}
