@@ -71,7 +71,7 @@ type Hub struct {
 }
 
 // commitHold holds notifications of a session back while a commit to it runs here, since the
-// commit's events are about to be published.
+// commit's events are about to be published; not those of a change of authority.
 type commitHold struct {
 	commits     int
 	cursor, gen uint64 // highest notified meanwhile
@@ -223,7 +223,7 @@ func (h *Hub) fanout(id string) *sessionFanout {
 func (h *Hub) Notify(id string, cursor, gen uint64) {
 	h.mu.Lock()
 	t := h.fanouts[id]
-	if hold := h.holds[id]; hold != nil {
+	if hold := h.holds[id]; hold != nil && (t == nil || !t.isNewAuthority(gen)) {
 		hold.cursor, hold.gen = max(hold.cursor, cursor), max(hold.gen, gen)
 		t = nil
 	}

@@ -183,30 +183,60 @@ func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes,
 
 // Nor does wrong news make deaf to what comes while it is looked into.
 func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
+	for _, event := range []bool{true, false} { // or authority alone changes
+		synctest.Test(t, func(t *testing.T) { newsWhileWrongNewsIsLookedInto(t, event) })
+	}
+}
+
+func newsWhileWrongNewsIsLookedInto(t *testing.T, event bool) {
+	log, n, revoked := &midway{logged: newLogged()}, &noting{}, &noting{}
+	h := testHub(log, time.Minute)
+	defer h.Close()
+	owner, other := log.grant("owner", ""), log.grant("other", "")
+	h.follow(t, owner, 0, n, wideConnState())
+	h.follow(t, other, 0, revoked, wideConnState())
+	synctest.Wait()
+	var last uint64
+	log.then = func() {
+		if last = log.row.Cursor; event {
+			last = log.append(100)
+		}
+		dead := *log.grants[other.ref]
+		dead.Revoked, dead.Cut = 1, last
+		log.grants = map[string]*capability.Grant{owner.ref: log.grants[owner.ref], other.ref: &dead}
+		log.row.AuthGen++
+		h.Notify(log.row.ID, last, log.row.AuthGen)
+	}
+	h.Notify(log.row.ID, 1000, 1000)
+	synctest.Wait()
+	if n.at() != last {
+		t.Errorf("event %d is not delivered", last)
+	}
+	if revoked.why == nil || revoked.why.Code != fault.Revoked {
+		t.Errorf("who is revoked is told %v", revoked.why)
+	}
+}
+
+// A commit that runs here holds back what is told of others' commits, but no revoke: a space's ref is revoked in its
+// sessions beside their commits, and who follows under it is told while they last.
+func TestARevokeIsHeardDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, n, revoked := &midway{logged: newLogged()}, &noting{}, &noting{}
-		h := testHub(log, time.Minute)
-		defer h.Close()
-		owner, other := log.grant("owner", ""), log.grant("other", "")
-		h.follow(t, owner, 0, n, wideConnState())
+		log, revoked := newLogged(), &noting{}
+		other, h := log.grant("other", ""), hubOn(t, log)
 		h.follow(t, other, 0, revoked, wideConnState())
 		synctest.Wait()
-		var last uint64
-		log.then = func() {
-			last = log.append(100)
-			dead := *log.grants[other.ref]
-			dead.Revoked, dead.Cut = 1, last
-			log.grants = map[string]*capability.Grant{owner.ref: log.grants[owner.ref], other.ref: &dead}
-			log.row.AuthGen++
-			h.Notify(log.row.ID, last, log.row.AuthGen)
+		h.BeginCommit([]string{log.row.ID})
+		defer h.EndCommit([]string{log.row.ID}, nil)
+		log.append(100)
+		h.Notify(log.row.ID, log.row.Cursor, 1)
+		if synctest.Wait(); revoked.at() == log.row.Cursor {
+			t.Error("another commit is not held back")
 		}
-		h.Notify(log.row.ID, 1000, 1000)
-		synctest.Wait()
-		if n.at() != last {
-			t.Errorf("event %d is not delivered", last)
-		}
-		if revoked.why == nil || revoked.why.Code != fault.Revoked {
-			t.Errorf("who is revoked is told %v", revoked.why)
+		log.grants[other.ref].Revoked, log.grants[other.ref].Cut = 1, log.append(100)
+		log.row.AuthGen++
+		h.Notify(log.row.ID, log.row.Cursor, log.row.AuthGen)
+		if synctest.Wait(); revoked.why == nil || revoked.why.Code != fault.Revoked {
+			t.Errorf("who is revoked is told %v while a commit runs", revoked.why)
 		}
 	})
 }

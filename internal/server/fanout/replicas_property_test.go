@@ -174,14 +174,22 @@ func (c *cluster) commit(l *commonLog, change func(cut uint64)) {
 	r := c.replicas[at]
 	late, near := time.Duration(c.dice.n(2)*c.dice.n(20))*time.Millisecond, newDice(uint64(c.dice.n(1<<30)), 0)
 	begun := make(chan struct{})
+	beside := change != nil && c.dice.chance(30) // as a space's ref is revoked
 	go func() {
-		r.telling <- struct{}{}
-		defer func() { <-r.telling }()
-		r.hub.BeginCommit([]string{l.id})
-		p := l.write(near, change)
-		close(begun)
-		time.Sleep(late)
-		r.hub.EndCommit([]string{l.id}, &session.Published{Sessions: []session.PublishedSession{*p}})
+		var p *session.PublishedSession
+		if beside {
+			p = l.write(near, change)
+			close(begun)
+			r.hub.Notify(l.id, p.Row.Cursor, p.Row.AuthGen)
+		} else {
+			r.telling <- struct{}{}
+			defer func() { <-r.telling }()
+			r.hub.BeginCommit([]string{l.id})
+			p = l.write(near, change)
+			close(begun)
+			time.Sleep(late)
+			r.hub.EndCommit([]string{l.id}, &session.Published{Sessions: []session.PublishedSession{*p}})
+		}
 		for i, other := range c.replicas {
 			if i != at && near.chance(80) {
 				time.AfterFunc(time.Duration(near.n(15))*time.Millisecond, func() { other.hub.Notify(l.id, p.Row.Cursor, 0) })

@@ -100,6 +100,13 @@ func (t *sessionFanout) notify(cursor, gen uint64) {
 	}
 }
 
+// isNewAuthority reports whether gen is higher than known.
+func (t *sessionFanout) isNewAuthority(gen uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return gen > t.gen
+}
+
 // advance records a cursor and an AuthGen; news reports whether either is higher than known
 // before. mu is held.
 func (t *sessionFanout) advance(cursor, gen uint64) (news bool) {
