@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -104,6 +105,19 @@ func (r *Reader) Close() { r.stop() }
 
 // Read reads until the last event has come. The events have to come one after the other, each once.
 func (r *Reader) Read(ctx context.Context, first, last int) error {
+	n, err := r.read(ctx, first, last)
+	if err != nil {
+		return fmt.Errorf("%s, after %d of %d: %w", r.Endpoint.Name, n, last, err)
+	}
+	return nil
+}
+
+// ReadAll reads until the stream ends, and returns the last event that has come, and how it has ended.
+func (r *Reader) ReadAll(ctx context.Context, first int) (last int, err error) {
+	return r.read(ctx, first, math.MaxInt)
+}
+
+func (r *Reader) read(ctx context.Context, first, last int) (n int, err error) {
 	stop := context.AfterFunc(ctx, r.stop)
 	defer stop()
 	_ = r.conn.SetReadBuffer(1 << 20)
@@ -115,12 +129,10 @@ func (r *Reader) Read(ctx context.Context, first, last int) error {
 	if r.Endpoint.kind == items {
 		read = func() error { return r.array(ctx, &n) }
 	}
-	for n < last {
-		if err := read(); err != nil {
-			return fmt.Errorf("%s, after %d of %d: %w", r.Endpoint.Name, n, last, err)
-		}
+	for n < last && err == nil {
+		err = read()
 	}
-	return nil
+	return n, err
 }
 
 // ErrMissed says that something has not come, or twice.
