@@ -25,7 +25,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,11 @@ bench: bench-fanout ## measure against a bare program on the same databases (doc
 
 bench-fanout: ## measure how events reach many followers, against a bare server of the same bytes
 	$(PGTEST) go run ./internal/benchfanout
+
+bench-page: build ## measure when a page of 10,000 parts has settled in Chromium, beside one of 1,000
+	@.ci/need node npm chromium
+	cd clients/js && npm ci --silent && npm run build --silent
+	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring node bench.js $(ROUNDS)
 
 # A module of its own: what package rpc is compared with is no dependency of Mooring's.
 bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb against the npm package, and idle connections

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, phone, desktop, Visit } from "../rig/browser.js";
+import { long } from "../rig/long.js";
 import { Server } from "../rig/mooring.js";
 import { Share } from "../rig/writer.js";
 
@@ -11,22 +12,6 @@ before(async () => (browser = await launch()));
 after(() => browser.close());
 
 const pad = (n) => String(n).padStart(6, "0");
-
-/** 500 messages of 20 parts: prose, code, reasoning, calls with output. */
-function* long(session) {
-  yield { type: "session", data: { id: session, title: "Ten thousand parts" } };
-  for (let m = 0; m < 500; m++) {
-    const messageID = `msg_${pad(m)}`;
-    yield { type: "message", data: { id: messageID, sessionID: session, role: m % 10 === 0 ? "user" : "assistant", time: { created: 1795000000000 + m * 1000 } } };
-    for (let p = 0; p < 20; p++) {
-      const part = { id: `prt_${pad(m)}_${pad(p)}`, messageID, sessionID: session };
-      const at = `${m}.${p}`;
-      if (p % 5 === 1) yield { type: "part", data: { ...part, type: "reasoning", text: `Thought ${at}: ${"what follows from this? ".repeat(6)}` } };
-      else if (p % 5 === 3) yield { type: "part", data: { ...part, type: "tool", tool: "bash", callID: at, state: { status: "completed", input: { command: `make part-${at}` }, output: `built ${at}\n`.repeat(12), title: at, metadata: {}, time: { start: 1, end: 2 } } } };
-      else yield { type: "part", data: { ...part, type: "text", text: `Part **${at}** of the session.\n\n${"It says a little, as parts do. ".repeat(5)}\n\n\`\`\`go\nfunc part${m}_${p}() error { return nil }\n\`\`\`\n` } };
-    }
-  }
-}
 
 /** Scrolls from the top to the end in steps, a frame each, and gives what the frames took and the longest task, in ms. */
 function scrollThrough(page, steps) {
@@ -83,14 +68,14 @@ function standing(page, key) {
 test("10,000 parts load, scroll smoothly, and what comes is seen at once", async (t) => {
   const server = await Server.start(t);
   const share = await Share.create(server, "ses_long");
-  const items = [...long("ses_long")];
+  const items = [...long("ses_long", 10_000)];
   for (let i = 0; i < items.length; i += 1000) await share.sync(items.slice(i, i + 1000));
 
   for (const [name, size] of Object.entries({ desktop, phone })) {
     const visit = await Visit.begin(t, browser, { size });
     const { page } = visit;
     const from = performance.now();
-    await page.goto(share.url, { waitUntil: "commit" });
+    await page.goto(`${share.url}?all`, { waitUntil: "commit" });
     await page.locator("[data-key='message/msg_000000']").waitFor();
     const first = performance.now() - from;
     await visit.live();

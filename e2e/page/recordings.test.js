@@ -77,7 +77,7 @@ for (const name of ["a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.3
     await until("the title", async () => (await visit.page.locator("#title").textContent()) === title);
 
     const fresh = await Visit.begin(t, browser);
-    await fresh.open(share.url);
+    await fresh.open(`${share.url}?all`);
     await until("both pages are alike", async () => {
       const [seen, now] = await Promise.all([blocks(visit.page), blocks(fresh.page)]);
       assert.deepEqual(Object.keys(seen), Object.keys(now));

@@ -54,7 +54,7 @@ test("a first sync of 41 MB is on the page, whole and soon", async (t) => {
   const visit = await Visit.begin(t, browser);
   const { page } = visit;
   const from = performance.now();
-  await page.goto(share.url, { waitUntil: "commit" });
+  await page.goto(`${share.url}?all`, { waitUntil: "commit" });
   await page.locator("[data-key='message/msg_1000']").waitFor();
   const first = performance.now() - from;
   await visit.live();

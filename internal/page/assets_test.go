@@ -59,7 +59,7 @@ func TestAssets(t *testing.T) {
 		}
 	}
 	// With a page around it: what is loaded before there is content.
-	if limit := 64 << 10; total > limit {
+	if limit := 72 << 10; total > limit {
 		t.Errorf("the assets have %d bytes in all, above %d", total, limit)
 	}
 	for _, path := range []string{"/assets/", "/assets/page.js", "/assets/../assets.go", "/assets/page-0000000000000000.js"} {

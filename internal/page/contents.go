@@ -47,9 +47,23 @@ func (c *contents) part(message string, p fields) {
 	if text := says(p); text != "" {
 		last.text, c.open = text, false
 	} else if p.at("type").text() == "compaction" {
-		last.text = "Context compacted"
+		last.text = compactedName
 	}
 }
+
+// compactedName names a turn that has no text but was compacted.
+const compactedName = "Context compacted"
+
+// nameOf returns the text of a message's entry, if it is the last one; "" for none.
+func (c *contents) nameOf(message string) string {
+	if len(c.entries) == 0 || c.more > 0 || c.entries[len(c.entries)-1].id != message {
+		return ""
+	}
+	return c.entries[len(c.entries)-1].text
+}
+
+// ofLoaded follows a number of which the first paint has a part; the script has the same words.
+const ofLoaded = " of what is loaded"
 
 // says returns the line by which a text part names its turn; "" if it does not.
 func says(p fields) string {
@@ -108,7 +122,11 @@ func (t *totals) write(o *out) {
 	}
 	fact("Turns", itoa(t.turns))
 	fact("Messages", itoa(t.messages))
-	fact("Tool calls", itoa(t.tools))
+	if t.left > 0 {
+		fact("Tool calls", itoa(t.tools)+ofLoaded)
+	} else {
+		fact("Tool calls", itoa(t.tools))
+	}
 	if in, made := t.tokens.in+t.tokens.read, t.tokens.out+t.tokens.reasoning; in != 0 || made != 0 {
 		fact("Tokens in", countText(in))
 		fact("Tokens out", countText(made))

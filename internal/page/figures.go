@@ -120,6 +120,7 @@ type totals struct {
 	tokens                        tokens
 	cost                          float64
 	first, last                   int64 // Unix ms
+	left                          int   // parts left out, of which tools has none
 }
 
 func (t *totals) message(p fields) {

@@ -11,22 +11,10 @@ import (
 // messageOpen writes a message up to its parts. The values that the totals sum up are also
 // attributes: the script sums them up again when they change.
 func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) {
-	self := messageID(id)
 	who, class := speaker(p)
 	o.lit(`<article class="msg `, class, `"`)
-	o.attr("id", self)
-	o.attr("data-key", session.MessageKey(id))
-	o.ord(ord)
+	messageAttrs(o, id, ord, p)
 	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
-	for _, sum := range []struct {
-		name markup
-		n    float64
-	}{{"data-in", used.in + used.read}, {"data-out", used.out}, {"data-reasoning", used.reasoning}, {"data-cost", p.at("cost").number()},
-		{"data-began", float64(began)}, {"data-ended", float64(ended)}} {
-		if sum.n != 0 {
-			o.attr(sum.name, plainNumber(sum.n))
-		}
-	}
 	o.lit(`><header class="head"><h2>`)
 	o.text(who)
 	o.lit(`</h2>`)
@@ -57,8 +45,25 @@ func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) 
 		o.element("span", "tag", finish)
 	}
 	o.lit(`</p>`)
-	o.link(self, "message")
+	o.link(messageID(id), "message")
 	o.lit(`</header><div class="parts">`)
+}
+
+// messageAttrs writes the attributes of a message besides its class, which is open.
+func messageAttrs(o *out, id string, ord session.Ord, p fields) {
+	o.attr("id", messageID(id))
+	o.attr("data-key", session.MessageKey(id))
+	o.ord(ord)
+	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
+	for _, sum := range []struct {
+		name markup
+		n    float64
+	}{{"data-in", used.in + used.read}, {"data-out", used.out}, {"data-reasoning", used.reasoning}, {"data-cost", p.at("cost").number()},
+		{"data-began", float64(began)}, {"data-ended", float64(ended)}} {
+		if sum.n != 0 {
+			o.attr(sum.name, plainNumber(sum.n))
+		}
+	}
 }
 
 // ord writes a block's position in the session's order, for the script.

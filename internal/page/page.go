@@ -25,6 +25,7 @@ type Head struct {
 	Over   *fault.Error   // why the session has ended; nil while it lives
 	Share  *Share         // of a session that an agent syncs to a public share; else nil
 	State  State          // of the session, beside its entries
+	All    bool           // it has everything: the first paint leaves nothing out
 	May    []string       // what the page's ref may do: names of actions; nil on a page without a ref
 }
 
@@ -47,6 +48,12 @@ type Doc struct {
 	may      []string
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
+
+	all    bool // nothing is left out
+	within bool // a piece of parts of one message
+	shown  int  // blocks written
+	bytes  int  // of HTML written
+	left   int  // parts left out
 }
 
 // place is a position in the document.
@@ -64,7 +71,7 @@ func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
-	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May}
+	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, all: h.All}
 	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May}
 	if h.Live != "" && h.Over == nil {
 		s.live = true
@@ -100,6 +107,7 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	d.user = role(p) == "user"
 	d.open = unfinished(p)
 	messageOpen(&d.o, d.id, m.Ord, p, t)
+	d.shown++
 	d.totals.message(p)
 	d.contents.message(d.id, p, d.user)
 	d.flush()
@@ -109,17 +117,23 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 // message element without a head.
 func (d *Doc) Part(p *session.Entry) {
 	id, _ := partOf(p.Key)
-	if d.at != inMessage || d.id != id {
-		d.close()
-		d.at, d.message, d.id, d.user = inMessage, nil, id, false
-		orphanOpen(&d.o, id, p.Ord)
-	}
+	d.begin(id, p.Ord)
 	fields := read(p.Payload)
 	d.running = d.running || running(fields)
 	part(&d.o, p, fields)
+	d.shown++
 	d.totals.part(fields)
 	d.contents.part(d.id, fields)
 	d.flush()
+}
+
+// begin begins a message of which only parts are known, unless it is begun.
+func (d *Doc) begin(id string, ord session.Ord) {
+	if d.at != inMessage || d.id != id {
+		d.close()
+		d.at, d.message, d.id, d.user = inMessage, nil, id, false
+		orphanOpen(&d.o, id, ord)
+	}
 }
 
 // Rest writes the other entries: the diff, models, and entries of the users' own kinds. It may be
@@ -151,6 +165,7 @@ func (d *Doc) Over(f *fault.Error) {
 func (d *Doc) End() error {
 	d.rest()
 	d.o.lit(`</section></main>`)
+	d.totals.left = d.left
 	d.contents.write(&d.o, &d.totals, d.closes)
 	d.o.lit(`</div>`)
 	overlays(&d.o)
@@ -176,6 +191,7 @@ func (d *Doc) rest() {
 	if d.at != inRest {
 		d.close()
 		d.o.lit(`</div>`)
+		d.leftOut()
 		reverted(&d.o, &d.revert, slices.Contains(d.may, "revert"))
 		silence(&d.o, d.share, d.open || d.running)
 		d.o.lit(`<section id="rest" aria-label="Changes and models">`)
@@ -190,6 +206,7 @@ func (d *Doc) flush() {
 	if d.err == nil && len(d.o.b) > 0 {
 		_, d.err = d.w.Write(d.o.b)
 	}
+	d.bytes += len(d.o.b)
 	kept := d.o.b[:0]
 	if cap(kept) > keepBytes {
 		kept = nil

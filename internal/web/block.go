@@ -34,8 +34,13 @@ func (q *request) serveBlock() {
 		q.refuse(err)
 		return
 	}
+	q.writeBlocks(body)
+}
+
+// writeBlocks writes blocks of a session's page.
+func (q *request) writeBlocks(body []byte) {
 	out := q.newPacedWriter()
-	to := httpkit.Compressed(out, q.r) // a block has nothing secret
+	to := httpkit.Compressed(out, q.r) // blocks have nothing secret
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {

@@ -7,6 +7,7 @@
 //	GET  …/?q=WORDS  what a search of the session finds (search.go)
 //	GET  …/live      changes, as server-sent events (live.go) or over a WebSocket (socket.go)
 //	GET  …/block     one block's HTML (block.go)
+//	GET  …/more      what a page's first paint left out (more.go)
 //	POST …/open      a token for a ref's secret (open.go, token.go)
 //	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has

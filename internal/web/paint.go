@@ -9,10 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
@@ -44,7 +41,7 @@ func (q *request) paint() {
 		q.refuse(err)
 		return
 	}
-	head := page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc),
+	head := page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc), All: q.r.URL.Query().Has(page.All),
 		State: page.State{Revert: desc.Row.RevertedTo(desc.Grant), Compaction: desc.Row.CompactedTo(desc.Grant)}}
 	if !q.isShare() {
 		if err := q.addKin(h, desc, &head.State); err != nil {
@@ -156,57 +153,15 @@ func (p *painting) end() error {
 	return nil
 }
 
-// writeMessages writes the messages with their parts, in the session's order.
+// writeMessages writes the messages with their parts, in the session's order: the first and the
+// last, with empty elements for those between.
 func (p *painting) writeMessages() error {
-	all, err := p.outline()
+	all, err := p.req.outline(p.capability, [2]string{"message/", "message0"}, [2]string{"part/", "part0"})
 	if err != nil {
 		return err
 	}
-	session.SortDocument(all, func(e *session.Entry) *session.Entry { return e })
-	keys := make([]string, len(all))
-	for i, e := range all {
-		keys[i] = e.Key
-	}
-	all = nil
-	for len(keys) > 0 {
-		page, next, err := p.capability.Values(p.req.r.Context(), keys[:min(len(keys), entriesPerRead)], p.req.site.cfg.PageBytes)
-		if err != nil {
-			return err
-		}
-		keys = keys[next:]
-		turns := make(map[string]*session.Turn, len(page.Turns))
-		for _, t := range page.Turns {
-			turns[t.Message] = t
-		}
-		for _, e := range page.Entries {
-			if id, ok := strings.CutPrefix(e.Key, session.MessageKey("")); ok {
-				p.doc.Message(e, turns[id])
-			} else {
-				p.doc.Part(e)
-			}
-		}
-		if err := p.send(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// outline returns the messages and parts, without values and unordered.
-func (p *painting) outline() (all []*session.Entry, err error) {
-	limit := p.req.site.cfg.PageBlocks
-	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
-		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], limit+1, func(some []*session.Entry) error {
-			if all = append(all, some...); len(all) > limit {
-				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: mooring session export REF has all of it, and so has /api/share/ID/data of a public share", humanize.Comma(int64(limit)))
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	s := showing{req: p.req, capability: p.capability, doc: p.doc, sent: p.send}
+	return s.show(inOrder(all), lastBlocks)
 }
 
 // writeRest writes the entries of the keys from from on and below below, a piece at a time.

@@ -91,7 +91,7 @@ func TestFirstPaint(t *testing.T) {
 		for _, name := range []string{"a-edit-1.18.33", "b-long-1.18.33"} {
 			m := r.create()
 			messages, parts := m.record(name)
-			got := newBrowser(t).get(r.url("/share/" + m.publish().ID))
+			got := newBrowser(t).get(r.url("/share/" + m.publish().ID + "?all"))
 			if got.StatusCode != http.StatusOK || !strings.HasSuffix(strings.TrimSpace(got.body), "</html>") {
 				t.Fatalf("%s: %d, ends with %q", name, got.StatusCode, got.body[max(len(got.body)-100, 0):])
 			}
@@ -255,7 +255,7 @@ func TestALongSessionStreams(t *testing.T) {
 		parts int
 		bytes int
 	}{"10,000 parts": {m, 10_000, 3 << 20}, "large parts": {wide, 60, 14 << 20}} {
-		page := r.url("/share/" + c.of.publish().ID)
+		page := r.url("/share/" + c.of.publish().ID + "?all")
 		before := held()
 		begun := time.Now()
 		body := begin(t, page)
@@ -331,7 +331,7 @@ func TestASlowPaint(t *testing.T) {
 	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
 	m := r.create()
 	m.long(60, 1, 200<<10) // more than sockets hold
-	page := r.url("/share/" + m.publish().ID)
+	page := r.url("/share/" + m.publish().ID + "?all")
 	slow := begin(t, page)
 	if _, err := slow.Peek(1); err != nil {
 		t.Fatal(err)

@@ -119,6 +119,11 @@ func (s *Site) newMux() *http.ServeMux {
 		"/s/{id}/do":       func(q *request) { q.servePost(q.serveAction) },
 		"/s/{id}/access":   func(q *request) { q.serveRead(q.serveAccess) },
 
+		"/share/{id}/more":         func(q *request) { q.serveRead(q.serveMore) },
+		"/s/{id}/more":             func(q *request) { q.serveRead(q.serveMore) },
+		"/s/{id}/{session}/more":   func(q *request) { q.serveRead(q.serveMore) },
+		"/sessions/{session}/more": func(q *request) { q.serveRead(q.serveMore) },
+
 		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
 		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },
 

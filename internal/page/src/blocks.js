@@ -2,7 +2,7 @@
 // from then on an event costs only its own block.
 
 import { parseKey } from "./anchors.js";
-import { Order, placeOf } from "./order.js";
+import { Order, placeOf, precedes } from "./order.js";
 import { localTimes } from "./times.js";
 
 const scratch = document.createElement("template");
@@ -29,12 +29,7 @@ export class Blocks {
       this.#elements.set(article.dataset.key, article);
       this.messages.add(message, placeOf(article));
       this.#keepTurn(message, article);
-      const parts = new Order();
-      this.#parts.set(message, parts);
-      for (const part of article.querySelector(".parts").children) {
-        this.#elements.set(part.dataset.key, part);
-        parts.add(parseKey(part.dataset.key).part, placeOf(part));
-      }
+      this.#collect(message, article);
     }
     for (const extra of this.#rest.children) {
       this.#elements.set(extra.dataset.key, extra);
@@ -42,6 +37,44 @@ export class Blocks {
     }
     const info = document.getElementById("k-session");
     if (info) this.#elements.set("session", info);
+  }
+
+  // Collects a message's parts; one that is left out has none.
+  #collect(message, article) {
+    const parts = new Order();
+    this.#parts.set(message, parts);
+    for (const part of article.querySelectorAll(":scope > .parts > [data-key]")) {
+      this.#elements.set(part.dataset.key, part);
+      parts.add(parseKey(part.dataset.key).part, placeOf(part));
+    }
+  }
+
+  // Puts a message, with its parts, where it was left out.
+  fill(article) {
+    const { key } = article.dataset;
+    const { message } = parseKey(key);
+    localTimes(article);
+    this.#keepTurn(message, article);
+    this.#elements.get(key).replaceWith(article);
+    this.#elements.set(key, article);
+    this.#collect(message, article);
+    this.#settle(message);
+  }
+
+  // Puts parts of a message where they were left out, and after them the element of those that still are.
+  fillParts(rest, parts) {
+    const { message } = parseKey(rest.closest(".msg").dataset.key);
+    for (const part of parts) {
+      const { key } = part.dataset;
+      if (key) {
+        localTimes(part);
+        this.#elements.get(key)?.remove();
+        this.#elements.set(key, part);
+        this.#parts.get(message).add(parseKey(key).part, placeOf(part));
+      }
+      rest.before(part);
+    }
+    rest.remove();
   }
 
   element(key) {
@@ -60,6 +93,7 @@ export class Blocks {
     localTimes(fresh);
     const old = this.#elements.get(key);
     const k = parseKey(key);
+    if (!old && k.kind === "part" && this.#leavesOut(k.message, fresh)) return {};
     if (k.kind === "message") this.#keepTurn(k.message, fresh);
     if (old && k.kind === "message") {
       // A key keeps its position, whatever its value; one that only had parts is new.
@@ -134,10 +168,18 @@ export class Blocks {
   #insertPart({ message, part }, element) {
     if (!this.article(message)) this.#insertMessage(message, orphan(message));
     const next = this.#parts.get(message).add(part, placeOf(element));
-    const before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
     const article = this.article(message);
-    article.querySelector(":scope > .parts").insertBefore(element, before);
+    const parts = article.querySelector(":scope > .parts");
+    let before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
+    for (let last; (last = before ? before.previousElementSibling : parts.lastElementChild)?.matches(".later") && precedes(placeOf(element), last.dataset.from); ) before = last;
+    parts.insertBefore(element, before);
     if (article.classList.contains("orphan")) this.#settle(message);
+  }
+
+  // Whether a part is among those of its message that are left out.
+  #leavesOut(message, part) {
+    const rest = this.article(message)?.querySelector(":scope > .parts > .later");
+    return Boolean(rest) && !precedes(placeOf(part), rest.dataset.from) && !precedes(placeOf(undefined, rest.dataset.to), part.dataset.ord ?? "0.0");
   }
 
   // Moves a message to its position, or to its first part's if it has

@@ -41,7 +41,7 @@ async function start() {
 
 // The message at the top of the window.
 function inView() {
-  const all = [...document.querySelectorAll("#log > .msg:not(.orphan)")];
+  const all = [...document.querySelectorAll("#log > .msg:not(.orphan, .later)")];
   return all.findLast((m) => m.getBoundingClientRect().top < 140) ?? all[0];
 }
 

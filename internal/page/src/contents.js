@@ -153,7 +153,8 @@ const idOf = (place) => place?.id.slice("m-".length);
 // gives.
 function name(link, place) {
   let text = unnamed;
-  for (const part of place.querySelector(":scope > .parts").children) {
+  if (place.dataset.says) text = place.dataset.says; // its parts are left out
+  for (const part of place.querySelectorAll(":scope > .parts > *")) {
     if (part.dataset.says) {
       text = part.dataset.says;
       break;

@@ -47,7 +47,7 @@ export function gate(start) {
     tell(`Opening ${what}…`, false);
     let reply;
     try {
-      reply = await fetch(location.pathname + (field || location.pathname.endsWith("/access") ? location.search : ""), { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
+      reply = await fetch(location.pathname + (field || location.pathname.endsWith("/access") || location.search === "?all" ? location.search : ""), { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
       if (reply.ok) {
         painting = true;
         await paint(reply);

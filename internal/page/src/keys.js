@@ -2,7 +2,8 @@
 
 import { nextTheme } from "./theme-button.js";
 
-export function keys(contents, follower, search) {
+// reach(key) loads a message that is left out.
+export function keys(contents, follower, search, reach) {
   const help = document.getElementById("help");
   const notice = document.getElementById("notice");
   const foldButton = document.querySelector("[data-do=fold]");
@@ -30,7 +31,7 @@ export function keys(contents, follower, search) {
     foldButton.textContent = unfolded ? "Fold all" : "Unfold all";
     foldButton.setAttribute("aria-pressed", String(unfolded));
   };
-  const go = (step) => {
+  const go = async (step) => {
     const { turns } = contents;
     if (turns.length === 0) return;
     let at = contents.inView();
@@ -38,7 +39,9 @@ export function keys(contents, follower, search) {
     // Going back within a turn leads to its beginning first.
     if (step > 0 && at === 0 && here && here.getBoundingClientRect().top > 120) at = -1;
     if (step < 0 && here && here.getBoundingClientRect().top < 0) at++;
-    const article = document.getElementById(`m-${turns[Math.min(Math.max(at + step, 0), turns.length - 1)]}`);
+    const turn = turns[Math.min(Math.max(at + step, 0), turns.length - 1)];
+    await reach(`message/${turn}`);
+    const article = document.getElementById(`m-${turn}`);
     follower.goTo(article);
     article?.querySelector(".link")?.focus({ preventScroll: true });
   };

@@ -4,7 +4,13 @@
 
 const none = [0, 0];
 
-export const placeOf = (element) => element?.dataset.ord?.split(".").map(Number) ?? none;
+export const placeOf = (element, ord = element?.dataset.ord) => ord?.split(".").map(Number) ?? none;
+
+// Whether a position is before another, which is text.
+export const precedes = (place, ord) => {
+  const other = placeOf(undefined, ord);
+  return (place[0] - other[0] || place[1] - other[1]) < 0;
+};
 
 const compare = (a, b) => a.ord[0] - b.ord[0] || a.ord[1] - b.ord[1] || (a.id < b.id ? -1 : Number(a.id > b.id));
 

@@ -1,9 +1,10 @@
 // A session's page while it is open.
 
-import { isAnchor, parseKey } from "./anchors.js";
+import { isAnchor, keyAt, parseKey } from "./anchors.js";
 import { Blocks } from "./blocks.js";
 import { Contents } from "./contents.js";
 import { keys } from "./keys.js";
+import { Later } from "./later.js";
 import { follow } from "./live.js";
 import { Follower } from "./scroll.js";
 import { Search } from "./search.js";
@@ -25,12 +26,33 @@ export function session() {
   const totals = new Totals(document.getElementById("log"));
   const follower = new Follower();
   const search = document.getElementById("find") ? new Search((key, id) => lead(key, id)) : undefined;
-  const { unfolds, tell } = keys(contents, follower, search);
+  const { unfolds, tell } = keys(contents, follower, search, (key) => later.reach(key));
+  const later = new Later(blocks, {
+    fetchMore: async ({ messages, from, to }) => {
+      const at = below("more");
+      for (const message of messages) at.searchParams.append("message", message);
+      if (from) at.searchParams.set("from", from);
+      if (to) at.searchParams.set("to", to);
+      const reply = await fetch(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
+      if (!reply.ok) throw new Error(String(reply.status));
+      const template = document.createElement("template");
+      template.innerHTML = await reply.text();
+      return [...template.content.children];
+    },
+    filled: ({ was, now, rest, key }) => {
+      totals.leftOut(was, false);
+      for (const element of rest) totals.leftOut(element);
+      if (unfolds()) for (const element of now) for (const d of element.querySelectorAll("details")) d.open = true;
+      for (const element of now) changed(element.dataset.key);
+      if (now.length === 0) changed(key);
+    },
+  });
   const line = document.getElementById("line");
   const words = document.getElementById("state");
   // Content that may no longer be seen is removed: only the reason stays, as
   // after reloading the page.
   const over = (title, message) => {
+    later.stop();
     contents.clear();
     search?.remove();
     totals.clear();
@@ -82,11 +104,27 @@ export function session() {
   };
   mark();
 
+  // Leads to the block that the address names, if it is left out.
+  const arrive = async () => {
+    const fragment = decode(location.hash.slice(1));
+    const key = keyAt(fragment);
+    if (!key || !later.lacks(key)) return;
+    await later.reach(key);
+    const element = document.getElementById(fragment);
+    if (!element || decode(location.hash.slice(1)) !== fragment) return;
+    location.replace(location.href); // it is the address's target now
+    follower.goTo(element);
+  };
+  addEventListener("hashchange", arrive);
+  arrive();
+  later.look();
+
   // Leads to what a search has found: a block, which is loaded if it has not come yet.
   let wanted; // the key of a block to which it leads once it is there
   const lead = async (key, id) => {
     wanted = undefined;
     if (key === "session") return scrollTo({ top: 0 });
+    await later.reach(key);
     if (document.getElementById(id)) return show(id);
     wanted = key;
     await growing.refetch(key);
@@ -125,41 +163,54 @@ export function session() {
 
   const place = document.getElementById("cursor");
   const silence = new Silence();
+  const frames = {
+    block: (block) => {
+      growing.replaced(block.key);
+      const claim = blocks.element(block.key)?.querySelector(".own > .body > .claim"); // a put does not end it, and does not say it
+      put(block);
+      if (claim) blocks.element(block.key)?.querySelector(".own > .body")?.prepend(claim);
+    },
+    text: (delta) => growing.append(delta),
+    changed: ({ key }) => growing.refetch(key),
+    gone: ({ key }) => {
+      growing.replaced(key);
+      blocks.remove(key);
+      search?.changed(key, true);
+      changed(key);
+    },
+    turn: ({ message, html }) => blocks.turn(message, html),
+    compacted: ({ html }) => {
+      document.getElementById("compacted")?.remove();
+      document.getElementById("about").insertAdjacentHTML("afterbegin", html);
+      localTimes(document.getElementById("about"));
+      mark();
+    },
+    info: ({ title, html }) => {
+      if (title) {
+        document.getElementById("title").textContent = title;
+        document.title = `${title} · Mooring`;
+      }
+      if (html) blocks.put("session", html);
+      search?.changed("session");
+    },
+  };
+  // A message that is left out is loaded when it changes, and then changed.
+  const framesOf = Object.fromEntries(
+    Object.entries(frames).map(([event, act]) => [
+      event,
+      (data) => {
+        const message = data.message ?? parseKey(data.key ?? "").message;
+        if (message === undefined) act(data);
+        else later.after(message, () => act(data));
+      },
+    ]),
+  );
+
   follow({
     url: below("live"),
     cursor: Number(cursor),
     hash,
-    frames: {
-      block: (block) => {
-        growing.replaced(block.key);
-        const claim = blocks.element(block.key)?.querySelector(".own > .body > .claim"); // a put does not end it, and does not say it
-        put(block);
-        if (claim) blocks.element(block.key)?.querySelector(".own > .body")?.prepend(claim);
-      },
-      text: (delta) => growing.append(delta),
-      changed: ({ key }) => growing.refetch(key),
-      gone: ({ key }) => {
-        growing.replaced(key);
-        blocks.remove(key);
-        search?.changed(key, true);
-        changed(key);
-      },
-      turn: ({ message, html }) => blocks.turn(message, html),
-      compacted: ({ html }) => {
-        document.getElementById("compacted")?.remove();
-        document.getElementById("about").insertAdjacentHTML("afterbegin", html);
-        localTimes(document.getElementById("about"));
-        mark();
-      },
-      info: ({ title, html }) => {
-        if (title) {
-          document.getElementById("title").textContent = title;
-          document.title = `${title} · Mooring`;
-        }
-        if (html) blocks.put("session", html);
-        search?.changed("session");
-      },
-    },
+    frames: framesOf,
     state: (name, text) => {
       line.dataset.state = words.dataset.state = name;
       if (words.textContent !== text) words.textContent = text;

@@ -8,39 +8,49 @@ export class Totals {
   #facts = document.getElementById("facts");
   #messages = new Map(); // message id → its numbers
   #tools = new Set(); // keys of parts that are tool calls
+  #left = new Set(); // elements of what is left out
   #asked = false;
   #shown;
 
   constructor(log) {
     for (const article of log.children) {
       this.message(article.id.slice("m-".length), article);
-      for (const part of article.querySelector(":scope > .parts").children) this.part(part.dataset.key, part);
+      for (const part of article.querySelectorAll(":scope > .parts > [data-key]")) this.part(part.dataset.key, part);
     }
+    for (const element of log.getElementsByClassName("later")) this.leftOut(element);
   }
 
   // A message was added or changed, or was removed or lost its head.
   message(id, article) {
     if (!article || article.classList.contains("orphan")) this.#messages.delete(id);
     else this.#messages.set(id, numbers(article));
-    this.#later();
+    this.#soon();
   }
 
   // A part was added, changed or removed.
   part(key, element) {
     if (element?.classList.contains("tool")) this.#tools.add(key);
     else this.#tools.delete(key);
-    this.#later();
+    this.#soon();
+  }
+
+  // Something is left out, or is not any more.
+  leftOut(element, there = true) {
+    if (there) this.#left.add(element);
+    else this.#left.delete(element);
+    this.#soon();
   }
 
   clear() {
     this.#messages.clear();
     this.#tools.clear();
+    this.#left.clear();
     this.#bar.textContent = "";
   }
 
   // Summed up once per frame, whatever comes: a running sum would not
   // be equal to one that is computed again.
-  #later() {
+  #soon() {
     if (this.#asked) return;
     this.#asked = true;
     requestAnimationFrame(() => {
@@ -66,7 +76,7 @@ export class Totals {
 
   #tell(sum) {
     const made = sum.out + sum.reasoning;
-    const facts = [["Turns", String(sum.turns)], ["Messages", String(this.#messages.size)], ["Tool calls", String(this.#tools.size)]];
+    const facts = [["Turns", String(sum.turns)], ["Messages", String(this.#messages.size)], ["Tool calls", `${this.#tools.size}${this.#left.size > 0 ? " of what is loaded" : ""}`]];
     if (sum.in !== 0 || made !== 0) facts.push(["Tokens in", count(sum.in)], ["Tokens out", count(made)]);
     facts.push(["Cost", cost(sum.cost)], ["From first to last", span(sum.first, sum.last)]);
     const text = JSON.stringify(facts);

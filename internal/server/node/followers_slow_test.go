@@ -6,5 +6,5 @@ import "testing"
 
 func TestThousandsOfFollowersOfThreeServers(t *testing.T) {
 	t.Parallel()
-	followersOfThreeServers(t, 3000, 150)
+	followersOfThreeServers(t, 3000, 250)
 }
