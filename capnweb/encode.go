@@ -6,6 +6,7 @@ package capnweb
 import (
 	"math/big"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
@@ -18,6 +19,7 @@ type encoder struct {
 	limits   encodeLimits
 	builder  *mapBuilder // of the map that is being written; nil outside
 	b        []byte
+	pooled   *[]byte // whose memory b is in, between start and sending; nil otherwise
 	exports  []int64
 	promises []int64 // exports to be answered when they are resolved
 	pumps    []func()
@@ -25,11 +27,18 @@ type encoder struct {
 	omitted  int // bytes of properties of errors that were written and removed again
 }
 
+// encodeBuffers are for messages while they are made: a connection that rests has none.
+var encodeBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // start begins a message.
 func (e *encoder) start(c *Conn, head string) []byte {
 	e.c = c
 	e.limits = encodeLimits{c.limits.MessageBytes, c.limits.BigIntDigits, c.peerVersion}
 	e.exports, e.promises, e.pumps, e.pipes, e.omitted = e.exports[:0], e.promises[:0], nil, e.pipes[:0], 0
+	if e.pooled == nil {
+		e.pooled = encodeBuffers.Get().(*[]byte)
+		e.b = *e.pooled
+	}
 	e.b = append(e.b[:0], head...)
 	return e.b
 }
@@ -61,21 +70,21 @@ func (e *encoder) mustSend() {
 		})
 	}
 	c.afterUnlock = append(c.afterUnlock, e.pumps...)
-	e.shrink()
+	e.release()
 }
 
 // sendLazily queues the message to leave with the next one: nobody waits for it.
 func (e *encoder) sendLazily() {
 	e.c.emit(e.b, false)
-	e.shrink()
+	e.release()
 }
 
-// shrink releases large buffers.
-func (e *encoder) shrink() {
-	if cap(e.b) > 64<<10 {
-		e.b = nil
+// release releases the message's memory.
+func (e *encoder) release() {
+	if *e.pooled = e.b; cap(e.b) <= 64<<10 {
+		encodeBuffers.Put(e.pooled)
 	}
-	e.pumps = nil
+	e.b, e.pooled, e.pumps = nil, nil, nil
 }
 
 // undo takes back the message's exports.

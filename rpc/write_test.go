@@ -251,11 +251,6 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	c := NewConn(near, Config{})
 	ran := make(chan error, 1)
 	go func() { ran <- c.Run(context.Background()) }()
-	until.True(t, "the writer waits", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.loop.State().WriterIdle
-	})
 	c.mu.Lock()
 	c.loop.SetFlushDelay(time.Hour)
 	for c.out.Size() <= peerconn.ChunkBytes {

@@ -11,7 +11,7 @@
 //	worker       a goroutine that Run waits for
 //	urgent       of output: somebody waits for it, so it is written at once
 //	held back    of output: the reader will write it when it has delivered
-//	retired      of a writer: it has exited, since the connection is idle, and is started again when it is needed
+//	retired      of a writer: it does not run, since the connection is new or idle, and is started when it is needed
 //	room         what callers wait for that have reached a limit
 //
 // # What the Loop decides, and the core

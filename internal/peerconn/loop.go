@@ -145,7 +145,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.running = true
 	if !l.ended {
-		l.workers += 2
+		l.workers++
 		l.codec.UnlockAndRun()
 		l.restartSilence()
 		stop := context.AfterFunc(ctx, func() {
@@ -154,7 +154,6 @@ func (l *Loop) Run(ctx context.Context) error {
 		defer stop()
 		watch := l.startKeepalive()
 		defer watch.Stop()
-		go l.write()
 		l.read()
 		l.mu.Lock()
 	}

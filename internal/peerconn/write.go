@@ -39,7 +39,7 @@ type writeState struct {
 	peeker          Peeker        // nil if the transport is none
 	writerIdle      bool          // the writer waits for wake
 	writerRetiring  bool          // it is to exit
-	writerRetired   bool          // it has exited: the next wake starts another
+	writerRetired   bool          // it does not run: when it is needed it is started
 	busy            bool          // a goroutine is writing
 	byReader        bool          // it is the reader
 	holdWrites      bool          // the reader writes pending output after it has delivered
@@ -54,7 +54,7 @@ type writeState struct {
 }
 
 func (l *Loop) initWriteState() {
-	l.wake, l.writerDone = make(chan struct{}, 1), make(chan struct{})
+	l.wake, l.writerDone, l.writerRetired = make(chan struct{}, 1), make(chan struct{}), true
 	l.timer(&l.stallTimer, func() {
 		l.CountHit(LimitWriteTimeout)
 		l.EndLocked(Ending{Err: l.codec.Disconnected(errors.New("the peer does not read: a write made no progress")), Code: ClosePolicyViolation})
@@ -68,7 +68,7 @@ func (l *Loop) initWriteState() {
 // caller itself, if atOnce is not nil; or later, since it is not urgent.
 func (l *Loop) scheduleWrite() (wake bool, atOnce *buffer) {
 	n := l.out.pending()
-	if !(l.writerIdle || l.writerRetired) || l.busy || (n == 0 && !l.partlyWritten && !l.ended) {
+	if !l.running || !(l.writerIdle || l.writerRetired) || l.busy || (n == 0 && !l.partlyWritten && !l.ended) {
 		return false, nil
 	}
 	if n > ChunkBytes || l.partlyWritten {
@@ -80,7 +80,7 @@ func (l *Loop) scheduleWrite() (wake bool, atOnce *buffer) {
 		}
 		return false, nil
 	}
-	if l.tryWriter != nil && !l.partlyWritten && l.running && !l.ended && n <= coalesceBytes && l.codec.InFlight() <= 1 {
+	if l.tryWriter != nil && !l.partlyWritten && !l.ended && n <= coalesceBytes && l.codec.InFlight() <= 1 {
 		l.workers++ // no other call is in flight, and nothing would leave with the pending output
 		return false, l.takePending()
 	}
