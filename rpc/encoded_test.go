@@ -38,9 +38,9 @@ func placeRandom(rnd *rand.Rand) (size capnp.ObjectSize, place func(capnp.Struct
 // TestEncodedCalls: a callee finds the parameters that a Call would have brought it, wherever it is; and many calls share them.
 func TestEncodedCalls(t *testing.T) {
 	t.Parallel()
-	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
+	number := seed.Of(t)
 	eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
-		ctx := testContext(t)
+		ctx, rnd := testContext(t), rand.New(rand.NewPCG(number, 0))
 		got := make(chan []byte, 10)
 		callee := callFunc(func(c *Call) {
 			s, _ := c.Params()
