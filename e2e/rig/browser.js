@@ -13,10 +13,11 @@ export const phone = { width: 390, height: 844 };
 /** The checks of accessibility, as a script that a page evaluates. */
 export const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Starts Chromium; close it after the tests. */
-export function launch() {
+/** Starts Chromium; close it after the tests. Playwright has it keep no page that was left; keepsPages has it do so, as people's do. */
+export function launch({ keepsPages = false } = {}) {
   return chromium.launch({
     executablePath,
+    ignoreDefaultArgs: keepsPages ? ["--disable-back-forward-cache"] : [],
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
 }

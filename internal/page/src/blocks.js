@@ -28,8 +28,10 @@ export class Blocks {
       const { message } = parseKey(article.dataset.key);
       this.#elements.set(article.dataset.key, article);
       this.messages.add(message, placeOf(article));
-      this.#keepTurn(message, article);
-      this.#collect(message, article);
+      if (article.firstChild) {
+        this.#keepTurn(message, article);
+        this.#collect(message, article);
+      } else this.#parts.set(message, new Order()); // it is left out: there may be thousands
     }
     for (const extra of this.#rest.children) {
       this.#elements.set(extra.dataset.key, extra);

@@ -15,6 +15,7 @@ export class Totals {
   constructor(log) {
     for (const article of log.children) {
       this.message(article.id.slice("m-".length), article);
+      if (!article.firstChild) continue; // it is left out
       for (const part of article.querySelectorAll(":scope > .parts > [data-key]")) this.part(part.dataset.key, part);
     }
     for (const element of log.getElementsByClassName("later")) this.leftOut(element);
