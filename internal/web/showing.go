@@ -18,8 +18,12 @@ const lastBlocks = 20
 // nameParts is how many parts of a turn that is left out are looked at for its name.
 const nameParts = 4
 
-// namesAtOnce is for how many messages names are read at once.
-const namesAtOnce = 128
+// namesAtOnce is for how many messages names are read at once, which are a bundle then, if they are
+// minBundle at least.
+const (
+	namesAtOnce = 128
+	minBundle   = 8
+)
 
 // showing adds messages and parts to a document. Only what is shown is read, and of messages that
 // are left out their own values, for the totals and the contents.
@@ -153,6 +157,18 @@ func (s *showing) nameAndLeaveOut(left []leftMessage) error {
 		}
 		keys = keys[next:]
 	}
+	if len(left) < minBundle {
+		for _, m := range left {
+			s.doc.LeaveOut(m.id, m.value, m.ord, len(m.parts), names[m.id])
+		}
+		return nil
+	}
+	parts := 0
+	for _, m := range left {
+		parts += len(m.parts)
+	}
+	s.doc.Bundle(parts)
+	defer s.doc.EndBundle()
 	for _, m := range left {
 		s.doc.LeaveOut(m.id, m.value, m.ord, len(m.parts), names[m.id])
 	}

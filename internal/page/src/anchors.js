@@ -11,6 +11,15 @@ export function keyAt(fragment) {
   if (fragment.startsWith("p-")) return `part/${fragment.slice(2)}`;
 }
 
+// All messages in the log, in their order: those that are left out may be in bundles.
+export const messagesIn = (log) => log.querySelectorAll(":scope > .msg, :scope > .bundle > .msg");
+
+// Dissolves the bundle that an element is, or is in.
+export function unbundle(element) {
+  const bundle = element?.closest(".bundle");
+  bundle?.replaceWith(...bundle.children);
+}
+
 // The message id of a message's or part's key, and the part's.
 export function parseKey(key) {
   const [kind, message, ...rest] = key.split("/");

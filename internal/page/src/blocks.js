@@ -1,7 +1,7 @@
 // The blocks of a session's page, by key. Those of the first paint are collected once;
 // from then on an event costs only its own block.
 
-import { parseKey } from "./anchors.js";
+import { messagesIn, parseKey, unbundle } from "./anchors.js";
 import { Order, placeOf, precedes } from "./order.js";
 import { localTimes } from "./times.js";
 
@@ -24,7 +24,7 @@ export class Blocks {
   #rest = document.getElementById("rest");
 
   constructor() {
-    for (const article of this.#log.children) {
+    for (const article of messagesIn(this.#log)) {
       const { message } = parseKey(article.dataset.key);
       this.#elements.set(article.dataset.key, article);
       this.messages.add(message, placeOf(article));
@@ -57,7 +57,8 @@ export class Blocks {
     const { message } = parseKey(key);
     localTimes(article);
     this.#keepTurn(message, article);
-    this.#elements.get(key).replaceWith(article);
+    unbundle(this.article(message));
+    this.article(message).replaceWith(article);
     this.#elements.set(key, article);
     this.#collect(message, article);
     this.#settle(message);
@@ -164,6 +165,7 @@ export class Blocks {
     const next = this.messages.add(message, placeOf(article));
     this.#parts.set(message, new Order());
     this.#elements.set(`message/${message}`, article);
+    unbundle(this.article(next));
     this.#log.insertBefore(article, next === undefined ? null : this.article(next));
   }
 
@@ -191,6 +193,8 @@ export class Blocks {
     if (article.classList.contains("orphan")) article.dataset.ord = this.#parts.get(message).first.join(".");
     const next = this.messages.add(message, placeOf(article));
     const before = next === undefined ? null : this.article(next);
+    unbundle(before);
+    unbundle(article);
     if (article.nextElementSibling !== before) this.#log.insertBefore(article, before);
   }
 }

@@ -41,7 +41,7 @@ async function start() {
 
 // The message at the top of the window.
 function inView() {
-  const all = [...document.querySelectorAll("#log > .msg:not(.orphan, .later)")];
+  const all = [...document.querySelectorAll("#log .msg:not(.orphan, .later)")];
   return all.findLast((m) => m.getBoundingClientRect().top < 140) ?? all[0];
 }
 
@@ -89,7 +89,7 @@ function gist(message) {
 
 function aboutMessage(message) {
   const id = idOf(message);
-  const after = [...document.querySelectorAll("#log > .msg")];
+  const after = [...document.querySelectorAll("#log .msg")];
   const later = after.length - after.indexOf(message) - 1;
   const who = message.querySelector(".head h2")?.textContent ?? "Message";
   const choices = [];

@@ -1,6 +1,8 @@
 // The contents: one entry for each turn, with the one in view marked. They follow the log:
 // an entry changes, appears and goes with its message.
 
+import { messagesIn, unbundle } from "./anchors.js";
+
 const most = 2000; // entries; contentsMax of the first paint
 const unnamed = "(no text)";
 
@@ -18,7 +20,7 @@ export class Contents {
   constructor() {
     for (const link of this.#list.querySelectorAll("a")) this.#links.set(decodeURIComponent(link.hash.slice("#m-".length)), link);
     this.#first = idOf(this.#firstMessage());
-    for (const article of this.#log.children) if (this.#isTurn(article)) this.turns.push(idOf(article));
+    for (const article of messagesIn(this.#log)) if (this.#isTurn(article)) this.turns.push(idOf(article));
     addEventListener("scroll", () => this.mark(), { passive: true });
     document.querySelector(".to-contents").addEventListener("click", (e) => {
       e.preventDefault();
@@ -82,8 +84,11 @@ export class Contents {
       this.#drop(id);
       if (this.turns.length >= most && at < most) this.#insert(most - 1);
     } else if (at < 0) {
-      let next = place.nextElementSibling;
-      while (next && !this.#isTurn(next)) next = next.nextElementSibling;
+      let next = place;
+      do {
+        if (next.nextElementSibling?.matches(".bundle")) unbundle(next.nextElementSibling);
+        next = next.nextElementSibling;
+      } while (next && !this.#isTurn(next));
       const to = next ? this.turns.indexOf(idOf(next)) : this.turns.length;
       this.turns.splice(to, 0, id);
       if (to < most) this.#insert(to);
@@ -111,7 +116,7 @@ export class Contents {
   }
 
   #firstMessage() {
-    return this.#log.querySelector(":scope > :not(.orphan)");
+    return this.#log.querySelector(".msg:not(.orphan)");
   }
 
   #isTurn(place) {

@@ -1,7 +1,7 @@
 // What the first paint has left out: messages, and the further parts of a long one. Each is an empty element in its place,
 // which is filled when it comes near the window, or is wanted for another reason: a link leads there, or it changes.
 
-import { parseKey } from "./anchors.js";
+import { parseKey, unbundle } from "./anchors.js";
 
 const most = 20; // messages asked for at once
 
@@ -78,6 +78,10 @@ export class Later {
         else high = middle;
       }
       for (let article = all[low]; article && article.getBoundingClientRect().top < to; article = article.nextElementSibling) {
+        if (article.matches(".bundle")) {
+          unbundle(article);
+          return this.look();
+        }
         const element = this.#left.has(article) ? article : this.#rest(article);
         if (!element) continue;
         const { top, bottom } = element.getBoundingClientRect();

@@ -1,6 +1,8 @@
 // The session's totals, kept current: in the bar, and as the facts below the
 // contents, which the first paint has in the same words (internal/page/contents.go, figures.go).
 
+import { messagesIn } from "./anchors.js";
+
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export class Totals {
@@ -13,7 +15,7 @@ export class Totals {
   #shown;
 
   constructor(log) {
-    for (const article of log.children) {
+    for (const article of messagesIn(log)) {
       this.message(article.id.slice("m-".length), article);
       if (!article.firstChild) continue; // it is left out
       for (const part of article.querySelectorAll(":scope > .parts > [data-key]")) this.part(part.dataset.key, part);
