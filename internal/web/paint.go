@@ -217,14 +217,6 @@ func (q *request) newPacedWriter() *httpkit.PacedWriter {
 	return httpkit.NewPacedWriter(q.w, httpkit.Pace{PieceBytes: pieceBytes, PieceTime: q.site.cfg.WriteTimeout, MinRate: minReadRate})
 }
 
-// send writes and flushes b. The error says that the reader has gone or is too slow.
-func send(w *httpkit.PacedWriter, b []byte) error {
-	if _, err := w.Write(b); err != nil {
-		return err
-	}
-	return w.Flush()
-}
-
 // fail ends a document whose session cannot be read further, with the reason.
 func (p *painting) fail(err error) {
 	if errors.Is(err, errReaderGone) || p.req.r.Context().Err() != nil {
