@@ -28,6 +28,7 @@ package fanout
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -199,9 +200,7 @@ func (t *sessionFanout) run() {
 func (t *sessionFanout) dispatch() {
 	for {
 		r, more := t.nextRound()
-		for _, d := range r.out {
-			t.deliver(d)
-		}
+		t.deliverAll(r.out)
 		for _, f := range r.ended {
 			f()
 		}
@@ -306,9 +305,7 @@ func (t *sessionFanout) read(readers []*Subscription) bool {
 	for _, f := range begun {
 		f()
 	}
-	for _, d := range out {
-		t.deliver(d)
-	}
+	t.deliverAll(out)
 	for _, f := range over {
 		f()
 	}
@@ -441,6 +438,20 @@ var errSuperseded = errors.New("an earlier delivery was not sent")
 
 // wouldBlockPause is the pause before sending again to a connection that would block.
 const wouldBlockPause = 50 * time.Millisecond
+
+// burst is how many deliveries are passed on before other goroutines get a turn: each has a connection write, and whoever
+// has become able to run meanwhile, as a commit has, would wait for all of them.
+const burst = 16
+
+// deliverAll passes deliveries to their sinks. No lock is held.
+func (t *sessionFanout) deliverAll(all []delivery) {
+	for i, d := range all {
+		if i%burst == burst-1 {
+			runtime.Gosched()
+		}
+		t.deliver(d)
+	}
+}
 
 // deliver passes a delivery to its sink. No lock is held.
 func (t *sessionFanout) deliver(d delivery) {

@@ -3,6 +3,8 @@
 package fanout
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -78,4 +80,32 @@ func TestWindowGrowsWithWhatIsTaken(t *testing.T) {
 			t.Errorf("%d bytes of several events in one delivery", sink.largest)
 		}
 	})
+}
+
+// turns is a sink that starts a goroutine with its first delivery, and notes with which it has run.
+type turns struct {
+	n, ran atomic.Int64
+}
+
+func (s *turns) Events(*session.Shown, func(error)) {
+	if s.n.Add(1) == 1 {
+		go func() { s.ran.Store(s.n.Load()) }()
+	}
+}
+
+func (s *turns) Ended(*fault.Error) bool { return true }
+
+// Whoever becomes able to run while a thousand followers are served does not wait for all of them. It is not parallel, as it
+// takes all processors but one.
+func TestOthersGetATurnBetweenDeliveries(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	sink, fan := &turns{}, &sessionFanout{}
+	all := make([]delivery, 1000)
+	for i := range all {
+		all[i].sub = &Subscription{sink: sink, fanout: fan}
+	}
+	fan.deliverAll(all)
+	if ran := sink.ran.Load(); ran == 0 || ran > 2*burst {
+		t.Errorf("another goroutine ran after %d of %d deliveries", ran, len(all))
+	}
 }
