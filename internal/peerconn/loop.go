@@ -72,7 +72,7 @@ type Config struct {
 	// RelieveDelivery makes another reader take over when a delivery takes long. It is for a codec whose reader delivers
 	// the calls of one message at a time; a batch of many messages takes long though no handler does.
 	RelieveDelivery bool
-	Freed           func([]byte) // called with written bytes before the memory is reused; nil: not called
+	Freed           func([]byte) // for tests: gets written bytes, whose memory others would use next; nil: they do
 }
 
 // Loop runs one connection. Methods are called with the owner's lock held, except where they say otherwise.

@@ -112,13 +112,13 @@ func (l *Loop) takePending() *buffer {
 // finishWrite reuses the memory of a written batch, if there is one.
 func (l *Loop) finishWrite(batch *buffer) {
 	l.busy, l.out.writing = false, 0
-	if batch == nil {
-		return
-	}
-	if l.cfg.Freed != nil {
+	switch {
+	case batch == nil:
+	case l.cfg.Freed != nil:
 		l.cfg.Freed(batch.b)
+	default:
+		batch.free()
 	}
-	batch.free()
 }
 
 // tryWrite writes a batch as far as that goes without waiting, and leaves the rest to the writer. The lock is not held.
