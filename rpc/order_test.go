@@ -53,9 +53,10 @@ func TestOrderOverLoopback(t *testing.T) {
 				}
 				q.Release()
 			}
-			if got, ok := x.Object().(*testObject); !ok || got != own {
-				t.Error("the capability is not known as our own")
-			}
+			until.True(t, "the capability is known as our own", func() bool { // a moment after the last call has been handed over
+				got, ok := x.Object().(*testObject)
+				return ok && got == own
+			})
 			x.Release()
 			p.Release()
 			inOrder(t, own.order(), n)
