@@ -344,3 +344,34 @@ func TestLazyAnswersLeaveTogether(t *testing.T) {
 	b.unlockAndRun()
 	wait(last)
 }
+
+// TestNoWriterUntilItIsNeeded: thousands of connections that only listen have no goroutine for it each.
+func TestNoWriterUntilItIsNeeded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := Pipe()
+		c, peer := NewConn(near, Config{}), NewConn(far, Config{Bootstrap: lazyObject{}})
+		go func() { _ = c.Run(context.Background()) }()
+		go func() { _ = peer.Run(context.Background()) }()
+		synctest.Wait()
+		retired := func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.loop.State().WriterRetired
+		}
+		if !retired() {
+			t.Error("a writer runs for nothing")
+		}
+		boot := c.Bootstrap(context.Background())
+		p := boot.Call(context.Background(), Method{ID: 1}, capnp.ObjectSize{}, nil)
+		if _, _, err := p.Wait(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if retired() {
+			t.Error("no writer was needed to call")
+		}
+		p.Release()
+		boot.Release()
+		c.Close("test over")
+	})
+}

@@ -3,17 +3,12 @@ package main
 // Clients of an older commit, as they are: built from that commit's tree, at a server of now, beside a server of theirs.
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/mooring-rpc/mooring/internal/measure"
 )
@@ -60,18 +55,18 @@ func (l oldClients) measure(ctx context.Context, b *bench, dir string) (_ []figu
 	if _, err := rig.plain.follow(ctx, &following{Wire: wireBare, Addresses: rig.plain.addresses, Topics: 1, Followers: l.followers}); err != nil {
 		return nil, err
 	}
-	theirs, err := serveOld(ctx, server, filepath.Join(dir, "theirs"))
+	theirs, err := measure.StartServe(ctx, server, filepath.Join(dir, "theirs"))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, theirs.stop()) }()
-	w, err := newWriter(ctx, filepath.Join(dir, "their writer"), theirs.owner, 1)
+	defer func() { err = errors.Join(err, theirs.Stop()) }()
+	w, err := newWriter(ctx, filepath.Join(dir, "their writer"), theirs.Owner, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.client.Close()) }()
 	w.kind = oldKind
-	old := &side{addresses: []string{theirs.address}}
+	old := &side{addresses: []string{theirs.Address}}
 	defer func() { err = errors.Join(err, old.stop()) }()
 	for name, s := range map[string]struct {
 		*side
@@ -155,52 +150,4 @@ func startProgram(ctx context.Context, program string) (process, error) {
 	cmd := exec.CommandContext(ctx, program)
 	child, err := measure.StartChild(cmd, cmd.Start)
 	return process{child}, err
-}
-
-// oldServer is mooring serve of another commit.
-type oldServer struct {
-	cmd            *exec.Cmd
-	log            strings.Builder
-	address, owner string
-}
-
-func serveOld(ctx context.Context, program, dir string) (_ *oldServer, err error) {
-	s := &oldServer{cmd: exec.CommandContext(ctx, program, "serve", "--json", "--listen", "127.0.0.1:0", "--data", dir)}
-	s.cmd.Env = append(os.Environ(), "MOORING_DATABASE_URL=")
-	s.cmd.Stderr, s.cmd.WaitDelay = &s.log, 10*time.Second
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.stop())
-		}
-	}()
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		return nil, fmt.Errorf("mooring serve: %w", err)
-	}
-	var said struct {
-		Listening string
-		OwnerRef  string `json:"owner_ref"`
-	}
-	if err := json.Unmarshal(line, &said); err != nil {
-		return nil, fmt.Errorf("mooring serve said %q: %w", line, err)
-	}
-	owner, err := os.ReadFile(said.OwnerRef)
-	s.address, s.owner = said.Listening, strings.TrimSpace(string(owner))
-	return s, err
-}
-
-func (s *oldServer) stop() error {
-	err := s.cmd.Process.Signal(syscall.SIGTERM)
-	if ended := s.cmd.Wait(); ended != nil {
-		err = fmt.Errorf("mooring serve: %w\n%s", ended, s.log.String())
-	}
-	return err
 }

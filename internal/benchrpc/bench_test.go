@@ -70,7 +70,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := s.stop(); err != nil {
+			if err := s.Stop(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -125,7 +125,7 @@ func (b *bench) idleSessions(ctx context.Context, count int) (row idleRow, err e
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	p := &pair{who: sessionContender, address: s.ref}
 	if p.client, err = startProcess(ctx, false, false); err != nil {
 		return row, err

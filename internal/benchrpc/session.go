@@ -5,7 +5,6 @@ package main
 // program; its address is a ref.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -25,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/internal/measure"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -101,8 +100,7 @@ func (l *sessionLink) close() error {
 
 // mooringServe is the real server.
 type mooringServe struct {
-	cmd *exec.Cmd
-	log strings.Builder
+	*measure.Serve
 	ref string // of a session on it
 }
 
@@ -112,8 +110,7 @@ func (b *bench) startServe(ctx context.Context) (s *mooringServe, err error) {
 	if err := buildServe(ctx, binary); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(b.dir, "data")
-	args := []string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", data}
+	var args []string
 	help, err := exec.CommandContext(ctx, binary, "serve", "--help").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("serve --help: %w", err)
@@ -123,27 +120,17 @@ func (b *bench) startServe(ctx context.Context) (s *mooringServe, err error) {
 			args = append(args, limit, strconv.Itoa(2*b.opts.connections+warmConnections))
 		}
 	}
-	s = &mooringServe{cmd: exec.CommandContext(ctx, binary, args...)}
-	s.cmd.Env = append(os.Environ(), "MOORING_DATABASE_URL=")
-	s.cmd.Stderr = &s.log
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-	s.cmd.WaitDelay = 10 * time.Second
-	out, err := s.cmd.StdoutPipe()
+	server, err := measure.StartServe(ctx, binary, filepath.Join(b.dir, "data"), args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
+	s = &mooringServe{Serve: server}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop())
+			err = errors.Join(err, s.Stop())
 		}
 	}()
-	if _, err := bufio.NewReader(out).ReadBytes('\n'); err != nil { // it says that it listens
-		return nil, fmt.Errorf("mooring serve did not start: %w", err)
-	}
-	s.ref, err = b.newSession(ctx, filepath.Join(data, "owner.ref"))
+	s.ref, err = b.newSession(ctx, server.Owner)
 	return s, err
 }
 
@@ -163,12 +150,8 @@ func buildServe(ctx context.Context, binary string) error {
 }
 
 // newSession creates a session with the owner's ref and gives the ref of that.
-func (b *bench) newSession(ctx context.Context, ownerFile string) (text string, err error) {
-	owner, err := os.ReadFile(ownerFile)
-	if err != nil {
-		return "", err
-	}
-	ref, err := capability.ParseRef(strings.TrimSpace(string(owner)))
+func (b *bench) newSession(ctx context.Context, owner string) (text string, err error) {
+	ref, err := capability.ParseRef(owner)
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +178,7 @@ func (b *bench) newSession(ctx context.Context, ownerFile string) (text string, 
 }
 
 func (s *mooringServe) resident() (int64, error) {
-	return residentBytes(strconv.Itoa(s.cmd.Process.Pid))
+	return residentBytes(strconv.Itoa(s.PID()))
 }
 
 // settled waits until the server's memory changes no more, for a while at most,
@@ -219,14 +202,4 @@ func (s *mooringServe) settled(ctx context.Context) (rss int64, err error) {
 		}
 	}
 	return s.resident()
-}
-
-func (s *mooringServe) stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	if err := s.cmd.Wait(); err != nil {
-		return fmt.Errorf("mooring serve: %w: %s", err, s.log.String())
-	}
-	return nil
 }

@@ -50,7 +50,7 @@ func (o *openCommits) EndCommit(sessions []string, _ *session.Published) {
 	}
 }
 
-// noOutage ignores what it is told.
+// noOutage ignores what it hears.
 type noOutage struct{}
 
 func (noOutage) RecordFailure(error, int) {}
@@ -97,24 +97,24 @@ func TestAnswerThatPanics(t *testing.T) {
 	}
 }
 
-// toldInOrder is a hub and the callers of a committer, who note what they are told.
-type toldInOrder struct {
-	mu   sync.Mutex
-	told []string
+// eventLog is a hub and the callers of a committer, which record in what order events reach them.
+type eventLog struct {
+	mu     sync.Mutex
+	events []string
 }
 
-func (o *toldInOrder) note(what string) {
+func (o *eventLog) record(event string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told = append(o.told, what)
+	o.events = append(o.events, event)
 }
 
-func (o *toldInOrder) BeginCommit([]string)          {}
-func (o *toldInOrder) Notify(string, uint64, uint64) {}
+func (o *eventLog) BeginCommit([]string)          {}
+func (o *eventLog) Notify(string, uint64, uint64) {}
 
-func (o *toldInOrder) EndCommit(_ []string, p *session.Published) {
+func (o *eventLog) EndCommit(_ []string, p *session.Published) {
 	if p != nil && len(p.Sessions) > 0 {
-		o.note("published")
+		o.record("published")
 	}
 }
 
@@ -122,7 +122,7 @@ func (o *toldInOrder) EndCommit(_ []string, p *session.Published) {
 func TestARevokeIsPublishedBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
 	const id = "ses_01J0000000000000000000000A"
-	rows, told := memtx.New(), &toldInOrder{}
+	rows, log := memtx.New(), &eventLog{}
 	refs := map[string]string{}
 	for _, name := range []string{"owner", "guest", "shared"} {
 		secret := capability.NewSecret()
@@ -139,7 +139,7 @@ func TestARevokeIsPublishedBeforeItIsAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCommitter(t, rows, told)
+	c := newCommitter(t, rows, log)
 	c.Run()
 	for _, do := range []*session.Direct{
 		{Ref: refs["guest"]}, {Epoch: true},
@@ -148,7 +148,7 @@ func TestARevokeIsPublishedBeforeItIsAnswered(t *testing.T) {
 		done := make(chan *fault.Error, 1)
 		refused := c.Submit(&Pending{Ops: 1, Caller: t.Context(), Sub: session.Submission{Ref: refs["owner"], Direct: do, Batch: ledger.Batch{Session: id}},
 			Done: func(a session.Answer) {
-				told.note("answered")
+				log.record("answered")
 				done <- a.Err
 			}})
 		if refused != nil {
@@ -159,7 +159,7 @@ func TestARevokeIsPublishedBeforeItIsAnswered(t *testing.T) {
 		}
 	}
 	c.Close()
-	if want := []string{"published", "answered", "published", "answered", "answered", "published"}; !slices.Equal(told.told, want) {
-		t.Errorf("a revoke, an epoch's end and a share are %q, not %q", told.told, want)
+	if want := []string{"published", "answered", "published", "answered", "answered", "published"}; !slices.Equal(log.events, want) {
+		t.Errorf("a revoke, an epoch's end and a share are %q, not %q", log.events, want)
 	}
 }
