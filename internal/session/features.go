@@ -24,8 +24,7 @@ type Features uint32
 // FeatureRevert is revert and unrevert, and the right for them; FeatureCompact is compact, the right for it and
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
 // make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
-// sources; no op and no event needs it. FeatureSync is what syncs of opencode need as ops of an outbox: put's argument
-// sync, share's public and create's shared_external; no event needs it.
+// sources; no op and no event needs it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -36,16 +35,15 @@ const (
 	FeatureCompact
 	FeatureReach
 	FeatureLargeForks
-	FeatureSync
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureSync
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureSync, "sync"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -76,24 +74,18 @@ func FeaturesOf(ops []ledger.Intent) (f Features) {
 	return f
 }
 
-func featuresOf(op *ledger.Intent) (f Features) {
+func featuresOf(op *ledger.Intent) Features {
 	if slices.Contains(keyMethods, op.Method) {
 		return FeatureKeys
 	}
 	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
-		if op.Method == MethodPut && hasArgument(op, "sync") {
-			f = FeatureSync
-		}
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
-			f |= FeatureKeys
+			return FeatureKeys
 		}
 	case MethodCreate:
 		if hasArgument(op, "parent") {
-			f = FeatureChildren
-		}
-		if hasArgument(op, "shared_external") {
-			f |= FeatureSync
+			return FeatureChildren
 		}
 	case MethodFork:
 		if hasArgument(op, "message") {
@@ -105,19 +97,16 @@ func featuresOf(op *ledger.Intent) (f Features) {
 		return FeatureCompact
 	case MethodShare:
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
-		f = MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			f |= FeatureKeys
 		}
 		if hasArgument(op, "children") {
 			f |= FeatureReach
 		}
-		if hasArgument(op, "public") {
-			f |= FeatureSync
-		}
 		return f
 	}
-	return f
+	return 0
 }
 
 // MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,

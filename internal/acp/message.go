@@ -1,0 +1,153 @@
+package acp
+
+// Messages of JSON-RPC, as lines.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Kind is what a message is.
+type Kind int
+
+// The kinds of messages that an agent sends.
+const (
+	Request      Kind = iota + 1 // wants an answer: Result or Refusal, with its ID
+	Notification                 // wants none
+	Response                     // answers a call
+)
+
+// Message is a message of an agent.
+type Message struct {
+	Kind   Kind
+	ID     json.RawMessage // of a Request, as the agent wrote it
+	Call   uint64          // of a Response: the number of the call that it answers; 0 if it is none of ours
+	Method string          // of a Request or Notification
+	Params json.RawMessage // of a Request or Notification; nil if there are none
+	Result json.RawMessage // of a Response; nil if it is an Error
+	Error  *Error          // of a Response
+}
+
+// Error is an error that an agent answers a call with.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Codes of errors.
+const (
+	CodeInvalidParams  = -32602
+	CodeMethodNotFound = -32601
+	CodeInternal       = -32603
+	CodeAuthRequired   = -32000
+)
+
+// maxErrorText bounds what Error says, in bytes.
+const maxErrorText = 2000
+
+// Error returns the message, with what the data says if that is little.
+func (e *Error) Error() string {
+	text := e.Message
+	var data struct{ Details, Message, Error string }
+	if json.Unmarshal(e.Data, &data) == nil {
+		for _, more := range []string{data.Details, data.Message, data.Error} {
+			if more != "" && more != text {
+				text += ": " + more
+			}
+		}
+	}
+	return fmt.Sprintf("%s (error %d)", clip(text, maxErrorText), e.Code)
+}
+
+// clip returns the beginning of a text, at most n bytes of whole characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s[:n]), nil)) + "…"
+}
+
+// ErrNoMessage is reported for a line that is no message.
+var ErrNoMessage = errors.New("not a JSON-RPC message")
+
+// maxID bounds the id of an agent's request, in bytes: it is sent back.
+const maxID = 1024
+
+// Decode decodes a line. The error is ErrNoMessage, with the beginning of the line. Nothing of line is kept.
+func Decode(line []byte) (Message, error) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method *string         `json:"method"`
+		Params json.RawMessage `json:"params"`
+		Result json.RawMessage `json:"result"`
+		Error  *Error          `json:"error"`
+	}
+	wrong := func() (Message, error) {
+		return Message{}, fmt.Errorf("%w: %q", ErrNoMessage, fault.Clip(string(bytes.TrimSpace(line))))
+	}
+	if !bytes.HasPrefix(bytes.TrimLeft(line, " \t\r"), []byte("{")) || json.Unmarshal(line, &m) != nil || len(m.ID) > maxID {
+		return wrong()
+	}
+	hasID := m.ID != nil && string(m.ID) != "null"
+	switch {
+	case m.Method != nil && hasID && (m.ID[0] == '"' || m.ID[0] == '-' || m.ID[0] >= '0' && m.ID[0] <= '9'):
+		return Message{Kind: Request, ID: m.ID, Method: *m.Method, Params: m.Params}, nil
+	case m.Method != nil && !hasID:
+		return Message{Kind: Notification, Method: *m.Method, Params: m.Params}, nil
+	case m.Method == nil && hasID && (m.Result != nil || m.Error != nil):
+		call, _ := strconv.ParseUint(string(m.ID), 10, 64) // ours are numbers
+		return Message{Kind: Response, Call: call, Result: m.Result, Error: m.Error}, nil
+	case m.Method == nil && m.Error != nil: // the agent could not read what it answers
+		return Message{Kind: Response, Error: m.Error}, nil
+	}
+	return wrong()
+}
+
+// outgoing is a message to an agent.
+type outgoing struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  any             `json:"params,omitempty"`
+	Result  any             `json:"result,omitempty"`
+	Error   *Error          `json:"error,omitempty"`
+}
+
+// encode returns a message as a line, without its line feed. The parameters are this package's types, or JSON text that
+// was read from JSON, so they marshal.
+func encode(m outgoing) []byte {
+	m.Version = "2.0"
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(m); err != nil {
+		panic(fmt.Sprintf("acp: %v", err))
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// Call returns a request; its number is from 1 on, and of this call alone.
+func Call(number uint64, method string, params any) []byte {
+	return encode(outgoing{ID: strconv.AppendUint(nil, number, 10), Method: method, Params: params})
+}
+
+// Notify returns a notification.
+func Notify(method string, params any) []byte {
+	return encode(outgoing{Method: method, Params: params})
+}
+
+// Result returns the answer to an agent's request.
+func Result(id json.RawMessage, result any) []byte {
+	return encode(outgoing{ID: id, Result: result})
+}
+
+// Refusal returns an error as the answer to an agent's request.
+func Refusal(id json.RawMessage, code int, message string) []byte {
+	return encode(outgoing{ID: id, Error: &Error{Code: code, Message: message}})
+}
