@@ -19,6 +19,8 @@ type Grant struct {
 	Message        string   `json:"message,omitempty"`    // only this message, with its parts and turn; "" means all
 	ReadKeys       []string `json:"read_keys,omitempty"`  // shows only these keys and prefixes; nil means all
 	WriteKeys      []string `json:"write_keys,omitempty"` // writes only these; nil means all
+	AskKinds       []string `json:"ask,omitempty"`        // ask is limited to requests of these kinds; nil means all
+	AnswerKinds    []string `json:"answer,omitempty"`     // answer is limited to requests of these kinds; nil means all
 	Seal           []byte   `json:"seal,omitempty"`       // Ed25519 public key whose owner alone can redeem; nil for none
 	MaxRedemptions uint32   `json:"limit,omitempty"`      // redemptions allowed; 0 means any number
 	Redemptions    uint32   `json:"used,omitempty"`       // number of distinct redemption ids

@@ -28,7 +28,7 @@ const (
 const DefaultOwnerActor = "owner"
 
 // MintRequest describes a ref to be minted. Zero fields take the parent's value: methods, expiry,
-// first visible cursor, limit, message, keys and actor. MintOwner uses only ID, Hash, Expires, Seal,
+// first visible cursor, limit, message, keys, kinds of requests and actor. MintOwner uses only ID, Hash, Expires, Seal,
 // Label and Actor.
 type MintRequest struct {
 	ID       string // for the parent's target, or the new session for MintOwner
@@ -44,6 +44,8 @@ type MintRequest struct {
 	Message        string // only this message
 	ReadKeys       []string
 	WriteKeys      []string
+	AskKinds       []string // requests that it may ask, and answer; not empty lists
+	AnswerKinds    []string
 	Seal           []byte // Ed25519 public key; the id must be a sealed one. Required if the parent is sealed
 	Label          string
 	Actor          string
@@ -66,13 +68,16 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 	if err := m.CheckKeyLimits(); err != nil {
 		return nil, err
 	}
+	if err := m.CheckRequestKinds(); err != nil {
+		return nil, err
+	}
 	expires, err := m.expiry(now)
 	if err != nil {
 		return nil, err
 	}
 	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Children: m.Children, Methods: slices.Clone(m.Methods),
 		Expires: cmp.Or(expires, parent.Expires), VisibleFrom: cmp.Or(m.VisibleFrom, parent.VisibleFrom), MaxRedemptions: cmp.Or(m.MaxRedemptions, parent.MaxRedemptions),
-		Message: cmp.Or(m.Message, parent.Message), ReadKeys: slices.Clone(m.ReadKeys), WriteKeys: slices.Clone(m.WriteKeys), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
+		Message: cmp.Or(m.Message, parent.Message), ReadKeys: slices.Clone(m.ReadKeys), WriteKeys: slices.Clone(m.WriteKeys), AskKinds: slices.Clone(m.AskKinds), AnswerKinds: slices.Clone(m.AnswerKinds), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
 		g.Epoch = 0
 	}
@@ -85,6 +90,7 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 	if g.WriteKeys == nil {
 		g.WriteKeys = slices.Clone(parent.WriteKeys)
 	}
+	g.inheritRequestKinds(parent)
 	if err := checkMinted(g); err != nil {
 		return nil, err
 	}
@@ -175,7 +181,7 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 }
 
 // CheckWithin returns nil if child is within parent in every dimension: target, rights, rights in children, append's
-// methods, epoch, expiry, first visible cursor, message, keys, redemptions, seal, actor; and it is no
+// methods, epoch, expiry, first visible cursor, message, keys, kinds of requests, redemptions, seal, actor; and it is no
 // owner ref. The error is Widening.
 func CheckWithin(parent, child *Grant) *fault.Error {
 	switch {
@@ -201,6 +207,10 @@ func CheckWithin(parent, child *Grant) *fault.Error {
 		return fault.Widening.With("the new ref would show more keys than its parent, which shows only %s", fault.Clip(KeysText(parent.ReadKeys)))
 	case !keysWithin(child.WriteKeys, parent.WriteKeys):
 		return fault.Widening.With("the new ref would write more keys than its parent, which writes only %s", fault.Clip(KeysText(parent.WriteKeys)))
+	case child.Rights.Has(Ask) && !kindsWithin(child.AskKinds, parent.AskKinds):
+		return fault.Widening.With("the new ref would ask more kinds of requests than its parent, which asks only %s", KindsText(parent.AskKinds))
+	case child.Rights.Has(Answer) && !kindsWithin(child.AnswerKinds, parent.AnswerKinds):
+		return fault.Widening.With("the new ref would answer more kinds of requests than its parent, which answers only %s", KindsText(parent.AnswerKinds))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
 		return fault.Widening.With("its parent is sealed, so the new ref must be sealed too: give its key")
 	}

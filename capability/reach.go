@@ -29,7 +29,7 @@ func Reaching(g, narrow *Grant, epoch uint64, child string, now int64) (*Grant, 
 		return nil, fault.MissingRight.With("the ref does not reach the session's children: ask for one that does")
 	}
 	as := &Grant{ID: acting.ID, Target: child, Parent: acting.Parent, Hash: acting.Hash, Epoch: 1, Rights: acting.Children, Children: acting.Children,
-		Methods: childMethods(acting), Expires: acting.Expires, MaxRedemptions: acting.MaxRedemptions, Redemptions: acting.Redemptions, Seal: acting.Seal,
+		Methods: childMethods(acting), AskKinds: acting.AskKinds, AnswerKinds: acting.AnswerKinds, Expires: acting.Expires, MaxRedemptions: acting.MaxRedemptions, Redemptions: acting.Redemptions, Seal: acting.Seal,
 		Label: acting.Label, Actor: acting.Actor, Created: acting.Created,
 		Revoked: acting.Revoked, RevokedBy: acting.RevokedBy}
 	switch {

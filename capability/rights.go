@@ -25,6 +25,8 @@ const (
 	Manage  // act in all sessions of the space as an owner of each
 	Revert  // revert a session to an earlier message, and take that back
 	Compact // say which message is the summary of those before
+	Ask     // make requests, and withdraw them
+	Answer  // claim and answer requests
 )
 
 // SessionRights are the rights that every owner's ref is stored with, SpaceRights all rights of a
@@ -35,12 +37,12 @@ const (
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List | Manage
-	LaterRights   = Break | Schema | Revert | Compact
+	LaterRights   = Break | Schema | Revert | Compact | Ask | Answer
 	OwnerRights   = SessionRights | LaterRights // all rights of a session ref
 )
 
 // rightNames are in the order of the bits.
-var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact"}
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact", "ask", "answer"}
 
 // RightNames returns the names of all rights.
 func RightNames() []string { return (OwnerRights | SpaceRights).Names() }

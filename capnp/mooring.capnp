@@ -165,6 +165,8 @@ struct Attenuation {
   writeKeys @9 :List(Text);     # write only these. With one of the two, rights has the bit keyLimits
   children @10 :UInt16;         # rights in the session's children, of all depths, that are there and that come;
                                 # 0: it does not reach them, whatever the present one does
+  ask @11 :List(Text);          # ask only requests of these kinds
+  answer @12 :List(Text);       # claim and answer only these
 }
 
 const keyLimits :UInt16 = 0x8000;
@@ -295,6 +297,8 @@ struct GrantInfo {
   readKeys @16 :List(Text);     # the keys it shows, and those it writes, as in Attenuation;
   writeKeys @17 :List(Text);    # empty: all
   children @18 :UInt16;         # rights in the session's children; 0: it does not reach them
+  ask @19 :List(Text);          # the kinds of requests it asks, and those it answers; empty: all
+  answer @20 :List(Text);
 }
 
 interface Session extends(Persistent(SturdyRef, Text)) {

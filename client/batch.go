@@ -351,6 +351,104 @@ func (b *Batch) Release(key string, claim any) *Promise {
 	return b.add(session.MethodRelease, 2).textArg("key", key).Arg("claim", claimArg(claim))
 }
 
+// AskOptions are what a request may have beside its kind and payload.
+type AskOptions struct {
+	ID      string        // of the request, 1 to 200 letters, digits and _.:@+-; "": a new one. It is the idempotency key
+	Message string        // id of the message whose turn it is about; a stop needs one
+	Choices []Choice      // among which an answer chooses, 32 at most; nil: any answer
+	Expires time.Duration // from when the op applies until nobody may answer any more, a second to 30 days; 0: never
+}
+
+// Choice is one of the answers that a request offers.
+type Choice struct {
+	ID    string `json:"id"`              // up to 64 bytes
+	Label string `json:"label,omitempty"` // for people
+	Kind  string `json:"kind,omitempty"`  // what kind of choice it is, by the asker's protocol
+}
+
+// Ask makes a request in the session: a prompt or a stop for its agent, a permission or a question for people, or one
+// of a kind of your own. It takes the right ask. The payload is any JSON; nil is {}. It returns the request's id.
+// Asking the same again changes nothing, under the same id another request is rejected (AlreadyExists). Where too
+// many requests are open under the ref (32, and 256 in the session), the op waits in the outbox.
+func (b *Batch) Ask(kind string, payload any, o AskOptions) (id string, p *Promise) {
+	if id = o.ID; id == "" {
+		id = ulid.Make().String()
+	}
+	p = b.add(session.MethodAsk, 6).textArg("request", id).textArg("kind", kind)
+	if payload != nil {
+		p.Arg("payload", payload)
+	}
+	if o.Message != "" {
+		p.textArg("message", o.Message)
+	}
+	if o.Choices != nil {
+		p.Arg("choices", o.Choices)
+	}
+	if o.Expires != 0 {
+		p.Arg("expires_in", o.Expires.Milliseconds())
+	}
+	return id, p
+}
+
+// ClaimRequest claims an open request, for lease (1 second to an hour): until then nobody else answers it. It takes the
+// right answer. worker is as in Claim, and claiming again renews the lease. The result has the "claim". When the lease
+// is over the request is open again; a prompt is not, since it may have been handed to an agent.
+func (b *Batch) ClaimRequest(id string, lease time.Duration, worker string) *Promise {
+	return b.claim(lease, worker).textArg("request", id)
+}
+
+// ReleaseRequest gives a request back, which is open again: claim is as in WithClaim.
+func (b *Batch) ReleaseRequest(id string, claim any) *Promise {
+	return b.add(session.MethodRelease, 2).textArg("request", id).Arg("claim", claimArg(claim))
+}
+
+// AnswerOptions are an answer.
+type AnswerOptions struct {
+	Choice  string // id of one of the request's choices
+	Payload any    // any JSON; nil: none
+	Shown   string // the digest of what was shown (Request.Digest), which the answer to a permission needs
+	Claim   any    // of the request, as in WithClaim; nil: it is not claimed
+}
+
+// Answer answers a request. It takes the right answer. The first answer is recorded; any other is a conflict, with the
+// cursor of the first. An answer to what was withdrawn, or has expired, is rejected (RequestEnded).
+func (b *Batch) Answer(id string, o AnswerOptions) *Promise {
+	p := b.add(session.MethodAnswer, 5).textArg("request", id)
+	if o.Choice != "" {
+		p.textArg("choice", o.Choice)
+	}
+	if o.Payload != nil {
+		p.Arg("payload", o.Payload)
+	}
+	if o.Shown != "" {
+		p.textArg("shown", o.Shown)
+	}
+	if o.Claim != nil {
+		p.Arg("claim", claimArg(o.Claim))
+	}
+	return p
+}
+
+// EndUnknown ends a request that this outbox has claimed as unknown: it was handed over, and nobody knows what came of
+// it, for which reason is said.
+func (b *Batch) EndUnknown(id string, claim any, reason string) *Promise {
+	p := b.add(session.MethodAnswer, 4).textArg("request", id).Arg("claim", claimArg(claim)).textArg("state", string(session.RequestUnknown))
+	if reason != "" {
+		p.textArg("reason", reason)
+	}
+	return p
+}
+
+// Withdraw ends a request that nobody works on: one's own, or one that was asked under a ref made from this one. A prompt whose
+// claimer is gone ends as unknown by it.
+func (b *Batch) Withdraw(id, reason string) *Promise {
+	p := b.add(session.MethodWithdraw, 2).textArg("request", id)
+	if reason != "" {
+		p.textArg("reason", reason)
+	}
+	return p
+}
+
 // Begin puts a message and opens its turn: until Finalize its parts can grow.
 func (b *Batch) Begin(message string, payload any) *Promise {
 	return b.add(session.MethodBegin, 2).textArg("message", message).Arg("payload", payload)
@@ -386,10 +484,13 @@ type ShareOptions struct {
 	ReadKeys []string
 	// WriteKeys are the keys that the ref writes: ops about others are denied. They do not limit
 	// reading. A ref that begins and finalizes a message's turn writes message/ID and part/ID/.
-	WriteKeys   []string
-	Redemptions uint32 // maximum number of redemptions; 0 unlimited
-	Label       string
-	Actor       string // a path under that of the ref it is minted from
+	WriteKeys []string
+	// AskKinds are the kinds of requests that a ref with the right ask asks, and AnswerKinds those that one with the
+	// right answer claims and answers: prompt, stop, permission, question, or your own. nil is all.
+	AskKinds, AnswerKinds []string
+	Redemptions           uint32 // maximum number of redemptions; 0 unlimited
+	Label                 string
+	Actor                 string // a path under that of the ref it is minted from
 	// Seal binds the ref to a key: redeeming it takes the private key too, and one more round
 	// trip, so its text alone is worthless. nil binds it to none; a value that is not a key is
 	// refused.
@@ -484,6 +585,12 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if o.WriteKeys != nil {
 		p.Arg("write_keys", o.WriteKeys)
+	}
+	if o.AskKinds != nil {
+		p.Arg("ask", o.AskKinds)
+	}
+	if o.AnswerKinds != nil {
+		p.Arg("answer", o.AnswerKinds)
 	}
 	if o.Redemptions != 0 {
 		p.Arg("redemptions", o.Redemptions)

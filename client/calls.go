@@ -176,7 +176,7 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 		to.SetLifetime(uint64(o.Lifetime.Milliseconds()))
 	}
 	to.SetFrom(o.From)
-	return errors.Join(setTexts(to.NewMethods, o.Methods), setTexts(to.NewReadKeys, o.ReadKeys), setTexts(to.NewWriteKeys, o.WriteKeys),
+	return errors.Join(setTexts(to.NewMethods, o.Methods), setTexts(to.NewReadKeys, o.ReadKeys), setTexts(to.NewWriteKeys, o.WriteKeys), setTexts(to.NewAsk, o.AskKinds), setTexts(to.NewAnswer, o.AnswerKinds),
 		to.SetMessage_(o.Message), to.SetLabel(o.Label), to.SetActor(o.Actor))
 }
 

@@ -476,6 +476,8 @@ type GrantInfo struct {
 	Message        string            // only this message, with its parts and turn; "" all
 	ReadKeys       []string          // shows only these keys, and all below those that end in "/"; nil means all
 	WriteKeys      []string          // writes only these; nil means all
+	AskKinds       []string          // asks only requests of these kinds; nil means all
+	AnswerKinds    []string          // claims and answers only these; nil means all
 	MaxRedemptions uint32            // maximum number of redemptions; 0 unlimited
 	Redemptions    uint32            // distinct redemptions so far
 	Label          string
@@ -510,5 +512,6 @@ func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 	g.Methods = t.list(w.Methods())
 	g.ReadKeys = t.list(w.ReadKeys())
 	g.WriteKeys = t.list(w.WriteKeys())
+	g.AskKinds, g.AnswerKinds = t.list(w.Ask()), t.list(w.Answer())
 	return g, t.err
 }

@@ -304,7 +304,7 @@ func ExampleSession_Describe() {
 		log.Fatal(err)
 	}
 	fmt.Println(d.Session.Cursor, d.Grant.Owner, d.Grant.Rights)
-	// Output: 1 true read,append,share,revoke,break,schema,revert,compact
+	// Output: 1 true read,append,share,revoke,break,schema,revert,compact,ask,answer
 }
 
 // The sessions of a space.
@@ -446,7 +446,7 @@ func ExampleSession_Save() {
 		log.Fatal(err)
 	}
 	fmt.Println(d.Grant.Rights, d.Grant.Target == s.ID(), ref.ID == s.Ref().ID)
-	// Output: read,append,share,revoke,break,schema,revert,compact true false
+	// Output: read,append,share,revoke,break,schema,revert,compact,ask,answer true false
 }
 
 // One value is read by its key, and the keys below a prefix are listed in the order in which they

@@ -49,7 +49,7 @@ func ExampleSession_Refs() {
 		fmt.Println(ref.Actor, ref.Rights, ref.Parent != "", ref.Dead)
 	}
 	// Output:
-	// owner read,append,share,revoke,break,schema,revert,compact true none
+	// owner read,append,share,revoke,break,schema,revert,compact,ask,answer true none
 	// owner/reviewer read true none
 }
 
@@ -71,7 +71,7 @@ func ExampleSpace_Refs() {
 	}
 	// Output:
 	// root share,revoke,create,list,manage
-	// the session's read,append,share,revoke,break,schema,revert,compact
+	// the session's read,append,share,revoke,break,schema,revert,compact,ask,answer
 }
 
 // A space's ref can be narrowed and handed on like a session's.

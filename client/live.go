@@ -28,8 +28,10 @@ type AttenuateOptions struct {
 	Message  string            // only this message, with its parts and turn; "" all
 	// ReadKeys are the keys that it shows, and WriteKeys those that it writes; nil all. See Batch.Share.
 	ReadKeys, WriteKeys []string
-	Label               string
-	Actor               string // a path under the present one
+	// AskKinds are the kinds of requests that it asks, and AnswerKinds those that it claims and answers; nil all.
+	AskKinds, AnswerKinds []string
+	Label                 string
+	Actor                 string // a path under the present one
 }
 
 // check refuses options that would be read as allowing more than intended.

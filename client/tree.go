@@ -197,7 +197,7 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 		return err
 	}
 	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Children: o.Children, Methods: o.Methods, Lifetime: o.Lifetime, Expires: o.Expires,
-		From: o.From, Message: o.Message, ReadKeys: o.ReadKeys, WriteKeys: o.WriteKeys, Label: o.Label, Actor: o.Actor})
+		From: o.From, Message: o.Message, ReadKeys: o.ReadKeys, WriteKeys: o.WriteKeys, AskKinds: o.AskKinds, AnswerKinds: o.AnswerKinds, Label: o.Label, Actor: o.Actor})
 }
 
 // Revoke revokes a ref minted under this one, or this one itself, with its subtree: another ref

@@ -77,6 +77,7 @@ const (
 	BadArgument                     // an argument is missing, of the wrong type or out of range
 	Reverted                        // the session is reverted to before the key
 	NotReverted                     // there is no revert to take back
+	RequestEnded                    // the request was withdrawn, has expired, or ended as unknown
 )
 
 // Errors of reading, and of use.
@@ -116,7 +117,7 @@ var names = map[Code]string{
 	TooLarge: "too_large", NotFound: "not_found", AlreadyExists: "already_exists", WrongOffset: "wrong_offset",
 	TurnEnded: "turn_ended", TurnOpen: "turn_open", NotYourTurn: "not_your_turn", BadReference: "bad_reference",
 	SessionDeleted: "session_deleted", Widening: "widening", BadArgument: "bad_argument",
-	Reverted: "reverted", NotReverted: "not_reverted",
+	Reverted: "reverted", NotReverted: "not_reverted", RequestEnded: "request_ended",
 
 	CursorExpired: "cursor_expired", Pruned: "pruned", BadRefText: "bad_ref_text", Plaintext: "plaintext",
 	Incompatible: "incompatible", Usage: "usage", OutboxFull: "outbox_full", DiskFull: "disk_full",

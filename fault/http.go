@@ -25,7 +25,7 @@ var statuses = map[Code]int{
 	TooLarge: http.StatusRequestEntityTooLarge, NotFound: http.StatusNotFound, AlreadyExists: http.StatusConflict,
 	WrongOffset: http.StatusConflict, TurnEnded: http.StatusConflict, TurnOpen: http.StatusConflict, NotYourTurn: http.StatusConflict,
 	BadReference: http.StatusBadRequest, SessionDeleted: http.StatusGone, Widening: http.StatusForbidden, BadArgument: http.StatusBadRequest,
-	Reverted: http.StatusConflict, NotReverted: http.StatusConflict,
+	Reverted: http.StatusConflict, NotReverted: http.StatusConflict, RequestEnded: http.StatusConflict,
 
 	CursorExpired: http.StatusGone, Pruned: http.StatusGone, BadRefText: http.StatusUnauthorized, Plaintext: http.StatusForbidden,
 	Incompatible: http.StatusBadRequest, Usage: http.StatusBadRequest, OutboxFull: http.StatusInsufficientStorage,

@@ -52,7 +52,7 @@ func TestNoFlagIsTakenEmpty(t *testing.T) {
 			return
 		}
 		line := strings.Fields(cmd.CommandPath())[1:]
-		for range strings.Count(cmd.Use, " REF") + strings.Count(cmd.Use, " FILE") + strings.Count(cmd.Use, " KEY") + strings.Count(cmd.Use, " OP…") + strings.Count(cmd.Use, " SESSION") + strings.Count(cmd.Use, " WORDS") {
+		for range strings.Count(cmd.Use, " REF") + strings.Count(cmd.Use, " FILE") + strings.Count(cmd.Use, " KEY") + strings.Count(cmd.Use, " OP…") + strings.Count(cmd.Use, " SESSION") + strings.Count(cmd.Use, " WORDS") + strings.Count(cmd.Use, " KIND") + strings.Count(cmd.Use, " REQUEST") {
 			line = append(line, "x")
 		}
 		each := func(f *pflag.Flag) {

@@ -65,6 +65,8 @@ type shownGrant struct {
 	Message        string   `json:"message,omitempty"`
 	ReadKeys       []string `json:"read_keys,omitempty"`
 	WriteKeys      []string `json:"write_keys,omitempty"`
+	AskKinds       []string `json:"ask,omitempty"`
+	AnswerKinds    []string `json:"answer,omitempty"`
 	MaxRedemptions uint32   `json:"limit,omitempty"`
 	Redemptions    uint32   `json:"used,omitempty"`
 	Label          string   `json:"label,omitempty"`
@@ -78,7 +80,7 @@ func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, AskKinds: g.AskKinds, AnswerKinds: g.AnswerKinds, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Children != 0 {
 		s.Children = g.Children.Names()
@@ -153,6 +155,12 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	if len(g.WriteKeys) > 0 {
 		add("writes", capability.KeysText(g.WriteKeys)+" alone")
+	}
+	if len(g.AskKinds) > 0 {
+		add("asks", capability.KindsText(g.AskKinds)+" alone")
+	}
+	if len(g.AnswerKinds) > 0 {
+		add("answers", capability.KindsText(g.AnswerKinds)+" alone")
 	}
 	if len(g.Children) > 0 {
 		add("in children", strings.Join(g.Children, ","))

@@ -119,6 +119,12 @@ func limitsOf(r *client.RefInfo) string {
 	if len(r.WriteKeys) > 0 {
 		add("writes %s", strings.Join(r.WriteKeys, "+"))
 	}
+	if len(r.AskKinds) > 0 {
+		add("asks %s", strings.Join(r.AskKinds, "+"))
+	}
+	if len(r.AnswerKinds) > 0 {
+		add("answers %s", strings.Join(r.AnswerKinds, "+"))
+	}
 	if r.Children != 0 {
 		add("children %s", strings.Join(r.Children.Names(), "+"))
 	}

@@ -15,15 +15,15 @@ import (
 func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Create, import, export, fork, list, show, count, read, append to, follow, verify and end sessions",
-		Long:  "Create, import, export, fork, list, show, count, read, append to, follow, verify and end sessions.\n\n" + refHelp,
+		Short: "Create, import, export, fork, list, show, count, read, append to, follow, ask in, verify and end sessions",
+		Long:  "Create, import, export, fork, list, show, count, read, append to, follow, ask in, verify and end sessions.\n\n" + refHelp,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	h := withHome(sh, cmd)
 	cmd.AddCommand(
 		sessionImportCmd(h), sessionExportCmd(h), sessionCreateCmd(h), sessionForkCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
-		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
+		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionAskCmd(h), sessionAnswerCmd(h), sessionRequestsCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
 	cmd.AddCommand(sessionLookCmds(h)...)
 	h.completeRefs(cmd)

@@ -29,12 +29,15 @@ var appendMethods = []struct{ name, must, may string }{
 	{"patch", "key, patch (RFC 7396)", "schema_version, expect, claim"},
 	{"add", "key, member, by (a whole number)", "expect, claim"},
 	{"remove", "key", "expect, claim"},
-	{"claim", "key, lease (ms)", "prefix (in place of key: its first free key), worker"},
-	{"release", "key, claim", ""},
+	{"claim", "key, lease (ms)", "prefix (in place of key: its first free key), request (in place of key), worker"},
+	{"release", "key, claim", "request (in place of key)"},
+	{"ask", "request (an id), kind", `payload, choices ([{"id","label"}]), message, expires_in (ms)`},
+	{"answer", "request", "choice, payload, shown (the digest), claim, state (unknown), reason"},
+	{"withdraw", "request", "reason"},
 	{"begin", "message, payload", "schema_version"},
 	{"appendText", "key (part/MESSAGE/ID), offset (bytes of text so far), text", ""},
 	{"finalize", "message, status (completed, failed, aborted)", `payload, schema_version, parts ([{"id","payload"}]), usage, error, completed (Unix ms)`},
-	{"share", `rights (["read"])`, "methods, message, from, read_keys, write_keys, children (rights there), expires_in (ms), expires_at (Unix ms), redemptions, label, actor, seal (a key), ref and hash (made and printed if left out)"},
+	{"share", `rights (["read"])`, "methods, message, from, read_keys, write_keys, ask and answer (kinds of requests), children (rights there), expires_in (ms), expires_at (Unix ms), redemptions, label, actor, seal (a key), ref and hash (made and printed if left out)"},
 	{"revoke", "ref (an id)", ""},
 	{"bumpEpoch", "", ""},
 	{"revert", "to (message/ID or part/MESSAGE/ID)", "cursor (in place of to: the first message after it)"},
@@ -345,7 +348,7 @@ func (a *appendPlan) intent(l *opLine, opID string) (*ledger.Intent, error) {
 // mooring share: the ref would allow more than intended.
 func checkShareLimits(l *opLine) error {
 	for _, a := range l.Args {
-		limits := slices.Contains([]string{"children", "methods", "message", "read_keys", "write_keys", "from", "expires_at", "expires_in", "redemptions", "actor", "seal"}, a.Name)
+		limits := slices.Contains([]string{"children", "methods", "message", "read_keys", "write_keys", "ask", "answer", "from", "expires_at", "expires_in", "redemptions", "actor", "seal"}, a.Name)
 		if l.Method == session.MethodShare && limits && a.Ref == nil && slices.Contains([]string{"null", `""`, "0", "[]"}, string(a.JSON)) {
 			return fault.BadArgument.With("line %d: %s is %s, which limits nothing: give it a value, or leave it out", l.Line, a.Name, a.JSON)
 		}

@@ -112,7 +112,7 @@ func TestAppendRefusesALimitThatIsNone(t *testing.T) {
 func TestAppendUnknownMethods(t *testing.T) {
 	t.Parallel()
 	for method, words := range map[string]string{
-		"putt": `line 1: there is no method "putt": use one of put, patch, add, remove, claim, release, begin, appendText, finalize, share, revoke, bumpEpoch, revert, unrevert, compact, purge, delete`,
+		"putt": `line 1: there is no method "putt": use one of put, patch, add, remove, claim, release, ask, answer, withdraw, begin, appendText, finalize, share, revoke, bumpEpoch, revert, unrevert, compact, purge, delete`,
 		"void": "line 1: there is no method", "create": "line 1: create makes another session", "fork": "line 1: fork makes another session",
 	} {
 		err := checkMethod(&opLine{Line: 1, Method: method})

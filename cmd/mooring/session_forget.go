@@ -144,6 +144,7 @@ type singleResult struct {
 	To        string `json:"to,omitempty"` // of a revert
 	Upto      string `json:"upto,omitempty"`
 	Summary   string `json:"summary,omitempty"`
+	Request   string `json:"request,omitempty"` // that was asked
 }
 
 func (h *homeFlags) runConfirmed(ctx context.Context, arg string, yes bool, f singleOp) error {

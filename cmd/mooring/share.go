@@ -32,6 +32,8 @@ type shareFlags struct {
 	message     string
 	readKeys    []string
 	writeKeys   []string
+	ask         []string
+	answer      []string
 	redemptions uint32
 	children    bool
 	childRights string
@@ -51,6 +53,8 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			"--read-keys and --write-keys limit the ref to some keys, each by itself: with --read-keys\n" +
 			"alone it may write any key, with --write-keys alone it shows all. A text that ends in / is\n" +
 			"all that is below it. To answer in message M, a ref writes message/M and part/M/.\n\n" +
+			"--ask and --answer limit the rights of these names to kinds of requests: prompt, stop,\n" +
+			"permission, question or your own.\n\n" +
 			"--with-children lets the ref into the sessions that were created under this one, of all\n" +
 			"depths, those that are there and those that come: to read them, or what --child-rights\n" +
 			"names. They are given as REF/ID. It ends in all of them at once. It does not go with --from,\n" +
@@ -61,13 +65,14 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
 			"  mooring share ses_01J… --rights read,append --read-keys todo/ --write-keys todo/mine/\n" +
+			"  mooring share ses_01J… --rights read,ask,answer --ask prompt,stop --answer permission --to phone.ref\n" +
 			"  mooring share ses_01J… --rights read --with-children --to watcher.ref\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
 		Args: argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, break, schema; of a space create, list, share, revoke; with commas (required)")
+	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, ask, answer, break, schema; of a space create, list, share, revoke; with commas (required)")
 	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.BoolVar(&f.children, "with-children", false, "also the sessions below this one, those that are there and those that come")
 	flags.StringVar(&f.childRights, "child-rights", "read", "with --with-children, what it allows there; with commas")
@@ -78,6 +83,8 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.StringVar(&f.message, "message", "", "only this message, with its parts and turn")
 	flags.StringSliceVar(&f.readKeys, "read-keys", nil, "show only these keys; todo/ is all that is below it (writing is not limited)")
 	flags.StringSliceVar(&f.writeKeys, "write-keys", nil, "write only these keys (reading is not limited)")
+	flags.StringSliceVar(&f.ask, "ask", nil, "ask requests of these kinds only: prompt, stop, …")
+	flags.StringSliceVar(&f.answer, "answer", nil, "claim and answer requests of these kinds only: permission, question, …")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to this key, which mooring key prints at its receiver")
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
@@ -113,7 +120,7 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 		return client.ShareOptions{}, fault.Usage.Because(err, "--rights: %v", err)
 	}
 	o := client.ShareOptions{
-		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, ReadKeys: f.readKeys, WriteKeys: f.writeKeys, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
+		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, ReadKeys: f.readKeys, WriteKeys: f.writeKeys, AskKinds: f.ask, AnswerKinds: f.answer, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
 	}
 	if f.children {
 		if o.Children, err = capability.ParseRights(f.childRights); err != nil {
@@ -139,7 +146,7 @@ func (f *shareFlags) check(rights, children capability.Rights) error {
 	for _, name := range []string{"ref", "hash"} {
 		share.Args = append(share.Args, ledger.Arg{Name: name, Ref: later})
 	}
-	values := map[string]any{"rights": rights, "methods": f.methods, "message": f.message, "read_keys": f.readKeys, "write_keys": f.writeKeys, "label": f.label, "actor": f.actor}
+	values := map[string]any{"rights": rights, "methods": f.methods, "message": f.message, "read_keys": f.readKeys, "write_keys": f.writeKeys, "ask": f.ask, "answer": f.answer, "label": f.label, "actor": f.actor}
 	if children != 0 {
 		values["children"], values["from"] = children, f.from
 	}

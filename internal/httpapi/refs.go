@@ -127,7 +127,7 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 	var expires uint64
 	refused = parseObject(at, v, append(others, texts("rights", maxListLen, &rights), texts("children", maxListLen, &children), texts("methods", maxListLen, &m.Methods),
 		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), text("message", &m.Message),
-		texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor))...)
+		texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), texts("ask", maxListLen, &m.AskKinds), texts("answer", maxListLen, &m.AnswerKinds), text("label", &m.Label), text("actor", &m.Actor))...)
 	switch {
 	case refused != nil:
 		return refused

@@ -119,6 +119,8 @@ type grantJSON struct {
 	Message     string   `json:"message,omitempty"`
 	ReadKeys    []string `json:"read_keys,omitempty"`
 	WriteKeys   []string `json:"write_keys,omitempty"`
+	AskKinds    []string `json:"ask,omitempty"`
+	AnswerKinds []string `json:"answer,omitempty"`
 	Redemptions uint32   `json:"redemptions,omitempty"`
 	Used        uint32   `json:"used"`
 	Label       string   `json:"label,omitempty"`
@@ -127,7 +129,7 @@ type grantJSON struct {
 
 func newGrantJSON(g *capability.Grant) grantJSON {
 	shown := grantJSON{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
-		From: g.VisibleFrom, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
+		From: g.VisibleFrom, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, AskKinds: g.AskKinds, AnswerKinds: g.AnswerKinds, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
 	if g.Children != 0 {
 		shown.Children = g.Children.Names()
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Of returns the rights that an op needs. A release that names its claim by number may be of another's
-// claim, and wants the right break: to end one's own, append is enough. Purge and delete, which an
+// claim, and wants the right break: to end one's own, append is enough; of a request, answer is. Purge and delete, which an
 // owner's ref alone may do, want all rights that every owner's ref is known to have.
 func Of(method string, args []ledger.Arg) capability.Rights {
 	switch method {
@@ -23,6 +23,14 @@ func Of(method string, args []ledger.Arg) capability.Rights {
 		return capability.Revert
 	case "compact":
 		return capability.Compact
+	case "ask", "withdraw":
+		return capability.Ask
+	case "answer":
+		return capability.Answer
+	case "claim":
+		if argument(args, "request").Name != "" {
+			return capability.Answer
+		}
 	case "purge", "delete":
 		return capability.SessionRights
 	case "put", "remove":
@@ -30,6 +38,9 @@ func Of(method string, args []ledger.Arg) capability.Rights {
 			return capability.Schema
 		}
 	case "release":
+		if argument(args, "request").Name != "" {
+			return capability.Answer
+		}
 		if argument(args, "claim").Ref == nil {
 			return capability.Break
 		}

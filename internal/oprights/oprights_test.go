@@ -34,6 +34,11 @@ func TestOf(t *testing.T) {
 		{"patch", ledgertest.Args("key", "schema/todo"), capability.Append}, // which is refused anyway
 		{"add", nil, capability.Append},
 		{"claim", ledgertest.Args("key", "todo/1"), capability.Append},
+		{"claim", ledgertest.Args("request", "r", "lease", 1000), capability.Answer},
+		{"release", ledgertest.Args("request", "r", "claim", 7), capability.Answer},
+		{"ask", ledgertest.Args("request", "r"), capability.Ask},
+		{"withdraw", ledgertest.Args("request", "r"), capability.Ask},
+		{"answer", ledgertest.Args("request", "r"), capability.Answer},
 		{"release", ledgertest.Args("key", "todo/1", "claim", 7), capability.Break},
 		{"release", append(ledgertest.Args("key", "todo/1"), claim), capability.Append},
 		{"begin", nil, capability.Append},

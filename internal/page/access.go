@@ -253,6 +253,8 @@ func (r *Ref) limits() (list []string) {
 	}
 	keys("reads ", r.ReadKeys)
 	keys("writes ", r.WriteKeys)
+	keys("asks ", r.AskKinds)
+	keys("answers ", r.AnswerKinds)
 	if len(r.Seal) > 0 {
 		list = append(list, "sealed")
 	}

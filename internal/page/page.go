@@ -231,7 +231,7 @@ func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
 	p := read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
-	case err != nil, k.Own():
+	case err != nil, k.Own(), k.Kind == session.KeyRequest:
 		own(o, e, by, p)
 	case k.Kind == session.KeySession:
 		info(o, e)

@@ -83,6 +83,9 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	if changesSchema(op) {
 		m.need = capability.Schema
 	}
+	if aboutRequest(op) {
+		m.need = capability.Answer
+	}
 	making := op.Method == MethodCreate || op.Method == MethodFork
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {
 		return a.authorizeSpace()
@@ -170,8 +173,15 @@ func otherRight(op *ledger.Intent) capability.Rights {
 		return capability.Revoke
 	case op.Method == MethodRelease:
 		return capability.Break
+	case op.Method == MethodWithdraw:
+		return capability.Revoke
 	}
 	return 0
+}
+
+// aboutRequest reports whether an op claims or releases a request, and not a key.
+func aboutRequest(op *ledger.Intent) bool {
+	return (op.Method == MethodClaim || op.Method == MethodRelease) && hasArgument(op, "request")
 }
 
 // abortsTurn reports whether op is a finalize with status aborted, which the revoke right permits

@@ -128,6 +128,9 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := o.key
+	if o.request != "" {
+		return o.claimRequest(a)
+	}
 	if key == "" {
 		if err := a.mayFind(o.prefix); err != nil {
 			return nil, err
@@ -180,6 +183,9 @@ func (a *applier) mayFind(prefix string) *fault.Error {
 func (o *opRelease) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
+	}
+	if o.request != "" {
+		return o.releaseRequest(a)
 	}
 	slot, err := a.v.entryMeta(a.s, o.key)
 	if err != nil {

@@ -111,6 +111,9 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if len(text) > a.cfg.Limits.EventBytes {
 		return nil, fault.TooLarge.With("the purge's event for %[2]d events would have %[1]d bytes, the limit is %[3]d: trim old events first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
 	}
+	if err := a.withdrawPurged(key); err != nil {
+		return nil, err
+	}
 	a.emit(MethodPurge, key, 1, text)
 	a.endCopies()
 	for cursor, left := range touched {

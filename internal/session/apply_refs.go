@@ -114,6 +114,9 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.v.withdrawUnder(a.s, a.grant, o.ref); err != nil {
+		return nil, err
+	}
 	ev := a.emit(MethodRevoke, refKey(o.ref), 1, encode(revokePayload{o.ref}))
 	if err := a.v.revoke(RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
 		return nil, err
@@ -142,6 +145,9 @@ func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
 	}
 	children, err := a.reachEnding("")
 	if err != nil {
+		return nil, err
+	}
+	if err := a.withdrawShared(); err != nil {
 		return nil, err
 	}
 	next := a.s.row.Epoch + 1

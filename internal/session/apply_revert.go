@@ -39,6 +39,9 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 	if err := a.abortTurns(&r); err != nil {
 		return nil, err
 	}
+	if err := a.withdrawHidden(&r); err != nil {
+		return nil, err
+	}
 	ev := a.emit(MethodRevert, "", 1, encode(r.payload(&a.s.row.Revert)))
 	r.Cursor, r.Actor, r.At = ev.Cursor, ev.Actor, ev.At
 	a.v.changeRow(a.s).Revert = r

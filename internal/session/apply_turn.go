@@ -161,7 +161,7 @@ func (o *opFinalize) end(a *applier, t *Turn, status TurnStatus) *fault.Error {
 	end := *t
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
 	a.v.setTurn(a.s, end)
-	return nil
+	return a.withdrawOfTurn(o.message)
 }
 
 // endsOnly reports whether the op only ends the turn and changes no entry.

@@ -281,6 +281,48 @@ func (r *argReader) keyText(name string) (Key, string) {
 	return k, s
 }
 
+// writtenKey is keyText for a method that puts or removes values: those of requests have ops of their own.
+func (r *argReader) writtenKey(name string) (k Key, text string) {
+	k, text = r.keyText(name)
+	if r.err == nil && k.Kind == KeyRequest {
+		r.fail(fault.BadKey.With("%q: requests are changed by ask, claim, release, answer and withdraw alone", fault.Clip(text)))
+	}
+	return k, text
+}
+
+// oneOf reports whether exactly one of some arguments was given.
+func (r *argReader) oneOf(names ...string) bool {
+	n := 0
+	for _, name := range names {
+		if r.has(name) {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// choices decodes a request's list of choices, {"id", …} each, and returns it as it is, with the ids.
+func (r *argReader) choices(name string) (text []byte, ids []string) {
+	if text = trimSpace(r.raw(name, optional)); text == nil {
+		return nil, nil
+	}
+	list, ok := gjson.ParseBytes(text), false
+	if list.IsArray() {
+		ok = true
+		list.ForEach(func(_, e gjson.Result) bool {
+			id := e.Get("id")
+			ok = e.IsObject() && id.Type == gjson.String && id.Str != "" && len(id.Str) <= maxChoiceBytes && !strings.ContainsFunc(id.Str, unprintable) && !slices.Contains(ids, id.Str) && len(ids) < maxChoices
+			ids = append(ids, id.Str)
+			return ok
+		})
+	}
+	if !ok || len(ids) == 0 {
+		r.fail(fault.BadArgument.With(`%s is not a list of 1 to %d {"id", …}, each id once and of at most %d bytes`, name, maxChoices, maxChoiceBytes))
+		return nil, nil
+	}
+	return text, ids
+}
+
 // ownKey is keyText for a method that changes values of the users' own kinds alone.
 func (r *argReader) ownKey(name string) (Key, string) { return r.ownKeyIf(name, required) }
 

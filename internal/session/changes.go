@@ -91,6 +91,7 @@ func (s *sessionView) changes(c *Changes) {
 			c.Turns = append(c.Turns, slot.turn)
 		}
 	}
+	s.requestChanges(c)
 }
 
 // addKey adds a key of a session.

@@ -422,7 +422,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "Session", "message ", "1", "-a", "_a", "a b", "a/", "/a", "a//b", "ä", "a.b", "todo/ä", "todo/1/", "todo/" + long + "x", kind64 + "0", "t/1/2/3/4/5/6/7",
-		"t/" + long + "/" + long + "/" + strings.Repeat("y", 109), "ref", "request", "request/1", "schema", "schema/", "schema/part", "schema/a/b", "turn", "turn/x", "x\x00", "X", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
+		"t/" + long + "/" + long + "/" + strings.Repeat("y", 109), "ref", "request", "request/", "request/a/b", "request/a/state/state", "schema", "schema/", "schema/part", "schema/a/b", "turn", "turn/x", "x\x00", "X", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
 		"model/a b", "model/ä", "model/" + long + "x", "part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
 		if k, err := session.ParseKey(bad); err == nil {
 			t.Errorf("%q was taken as %v", bad, k)

@@ -10,8 +10,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// directMethods are the methods that need no ledger: a repetition changes nothing, or is refused.
-var directMethods = []string{MethodCreate, MethodPut, MethodRemove}
+// directMethods are the methods that need no ledger: a repetition changes nothing, or is refused. Those of
+// requests have the request's id for it.
+var directMethods = []string{MethodCreate, MethodPut, MethodRemove, MethodAsk, MethodAnswer, MethodWithdraw}
 
 // applyDirectOps applies a batch's ops, all or none. The refusal is that of the first op that did
 // not apply.

@@ -26,6 +26,9 @@ const (
 	MethodAdd         = "add"   // its event's payload is addPayload
 	MethodClaim       = "claim" // its event's payload is claimPayload
 	MethodRelease     = "release"
+	MethodAsk         = "ask"      // the events of requests are puts (request.go)
+	MethodAnswer      = "answer"   //
+	MethodWithdraw    = "withdraw" //
 	MethodBegin       = "begin"
 	MethodAppendText  = "appendText"
 	MethodFinalize    = "finalize"

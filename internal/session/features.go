@@ -24,7 +24,8 @@ type Features uint32
 // FeatureRevert is revert and unrevert, and the right for them; FeatureCompact is compact, the right for it and
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
 // make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
-// sources; no op and no event needs it.
+// sources; no op and no event needs it. FeatureRequests is requests, the rights for them, and the kinds that
+// these are limited to.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -35,15 +36,16 @@ const (
 	FeatureCompact
 	FeatureReach
 	FeatureLargeForks
+	FeatureRequests
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureRequests
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureRequests, "requests"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -75,6 +77,9 @@ func FeaturesOf(ops []ledger.Intent) (f Features) {
 }
 
 func featuresOf(op *ledger.Intent) Features {
+	if aboutRequest(op) {
+		return FeatureRequests
+	}
 	if slices.Contains(keyMethods, op.Method) {
 		return FeatureKeys
 	}
@@ -95,6 +100,8 @@ func featuresOf(op *ledger.Intent) Features {
 		return FeatureRevert
 	case MethodCompact:
 		return FeatureCompact
+	case MethodAsk, MethodAnswer, MethodWithdraw:
+		return FeatureRequests
 	case MethodShare:
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
 		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
@@ -103,6 +110,9 @@ func featuresOf(op *ledger.Intent) Features {
 		}
 		if hasArgument(op, "children") {
 			f |= FeatureReach
+		}
+		if hasArgument(op, "ask") || hasArgument(op, "answer") {
+			f |= FeatureRequests
 		}
 		return f
 	}
@@ -127,6 +137,9 @@ func MintFeatures(m *capability.MintRequest) (f Features) {
 	}
 	if m.Children != 0 {
 		f |= FeatureReach
+	}
+	if m.Rights&(capability.Ask|capability.Answer) != 0 || m.AskKinds != nil || m.AnswerKinds != nil {
+		f |= FeatureRequests
 	}
 	return f
 }
@@ -168,6 +181,9 @@ func EventFeatures(e *Event) Features {
 	case MethodPut, MethodRemove, MethodPurge:
 		if isOwn(e.Key) {
 			return FeatureKeys
+		}
+		if KindOf(e.Key) == requestKind {
+			return FeatureRequests
 		}
 	case MethodRevert, MethodUnrevert, MethodSettle:
 		return FeatureRevert

@@ -146,7 +146,7 @@ func (s *forkScope) shows(e, head *Entry) bool {
 
 // has reports whether the fork has an entry. A part goes with its message, and one whose message is not shown by its own place.
 func (s *forkScope) has(e, head *Entry) bool {
-	if !s.shows(e, head) {
+	if !s.shows(e, head) || KindOf(e.Key) == requestKind { // what was asked of one session is not asked of another
 		return false
 	}
 	if s.message == "" || HeadOf(e.Key) == "" {

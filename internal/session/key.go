@@ -9,6 +9,7 @@ package session
 //	model/ID           a model; its ID may hold slashes
 //	KIND[/ID…]         a value of the session's users, of a kind of their own: any JSON
 //	schema/KIND        a JSON Schema, which values of such a kind are checked by
+//	request/ID         a request, and below it request/ID/state: changed by ops of their own alone
 //
 // An ID is 1 to 200 bytes of A-Z a-z 0-9 _ . : @ + -. A KIND of its users is 1 to 64 bytes of a-z
 // 0-9 _ -, the first of them a letter; up to 6 IDs follow, and the whole has up to 512 bytes.
@@ -33,6 +34,7 @@ const (
 	KeyModel
 	KeyOwn    // of a kind that the session's users chose
 	KeySchema // the schema of such a kind
+	KeyRequest
 )
 
 // Bounds of keys, in bytes, and of the IDs of a key of its users' kinds, which has
@@ -45,8 +47,8 @@ const (
 // reservedKinds are kinds that have a meaning of their own, now or in a later version; knownKinds are
 // those that have keys.
 var (
-	reservedKinds = []string{"ref", "request", "turn"}
-	knownKinds    = []string{"session", "message", "part", "session_diff", "model", schemaKind}
+	reservedKinds = []string{"ref", "turn"}
+	knownKinds    = []string{"session", "message", "part", "session_diff", "model", schemaKind, requestKind}
 )
 
 const schemaKind = "schema"
@@ -55,7 +57,7 @@ const schemaKind = "schema"
 type Key struct {
 	Kind    KeyKind
 	Message string // messages and parts: the message's id
-	ID      string // parts and models: their own id; KeyOwn, KeySchema: the whole key
+	ID      string // parts and models: their own id; KeyOwn, KeySchema, KeyRequest: the whole key
 }
 
 // ParseKey parses a key; a BadKey fault describes the error. A key has one spelling: String returns
@@ -88,6 +90,10 @@ func ParseKey(text string) (Key, *fault.Error) {
 			return Key{Kind: KeySchema, ID: text}, nil
 		}
 		return Key{}, fault.BadKey.With("%q is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo", fault.Clip(text))
+	case requestKind:
+		if id, _, ok := RequestOf(text); ok && validID(id, false) {
+			return Key{Kind: KeyRequest, ID: text}, nil
+		}
 	case "session", "session_diff":
 	default:
 		known = false
@@ -95,7 +101,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 	if !known {
 		return parseOwnKey(text)
 	}
-	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
+	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID, request/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
 }
 
 // beginsKeys reports whether there may be keys that begin with a prefix, which ends with "/".
@@ -170,7 +176,7 @@ func (k Key) String() string {
 		return PartKey(k.Message, k.ID)
 	case KeyModel:
 		return "model/" + k.ID
-	case KeyOwn, KeySchema:
+	case KeyOwn, KeySchema, KeyRequest:
 		return k.ID
 	}
 	return ""

@@ -16,7 +16,7 @@ const MaxLapses = 1000
 
 // Lapse marks as interrupted, inside tx, the streaming turns of sessions whose lease has expired by
 // the database's clock, or all of them if the server has just started and has no stream (all). It
-// ends claims whose lease has expired. Each gets an event. Turns and claims that were renewed, resumed
+// ends claims whose lease has expired, and requests that have. Each gets an event. Turns and claims that were renewed, resumed
 // or ended since the sessions were found do not change, so it may run on any server, any number of
 // times. The sessions must exist.
 func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published, error) {
@@ -52,6 +52,10 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 		for _, key := range slices.Sorted(maps.Keys(s.entries)) {
 			v.lapseClaim(s, key, s.entries[key])
 		}
+		v.lapseRequests(s)
+	}
+	if v.storeErr != nil {
+		return nil, v.storeErr
 	}
 	changes, published := v.changes()
 	if changes == nil {

@@ -92,10 +92,14 @@ func CutRotated(ctx context.Context, tx Tx, c *Changes, old *capability.Grant, p
 	v.now = rows.Now
 	v.merge(w, rows)
 	for _, id := range w.Sessions {
+		v.withdrawReplaced(v.sessions[id], old, old.ID)
 		v.cut(v.sessions[id], old, old.ID, peer)
 	}
+	if v.storeErr != nil {
+		return nil, v.storeErr
+	}
 	cuts, published := v.changes()
-	c.Sessions, c.Events, c.Audit = cuts.Sessions, cuts.Events, append(c.Audit, cuts.Audit...)
+	c.Sessions, c.Events, c.Entries, c.DropRequests, c.Audit = cuts.Sessions, cuts.Events, cuts.Entries, cuts.DropRequests, append(c.Audit, cuts.Audit...)
 	return published, nil
 }
 

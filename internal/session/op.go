@@ -36,6 +36,9 @@ var methods = map[string]method{
 	MethodAdd:        {need: capability.Append, decode: decodeAdd},
 	MethodClaim:      {need: capability.Append, decode: decodeClaim},
 	MethodRelease:    {need: capability.Append, decode: decodeRelease},
+	MethodAsk:        {need: capability.Ask, decode: decodeAsk},
+	MethodAnswer:     {need: capability.Answer, decode: decodeAnswer},
+	MethodWithdraw:   {need: capability.Ask, decode: decodeWithdraw},
 	MethodBegin:      {need: capability.Append, decode: decodeBegin},
 	MethodAppendText: {need: capability.Append, decode: decodeAppendText},
 	MethodFinalize:   {need: capability.Append, decode: decodeFinalize},
@@ -181,7 +184,7 @@ type opPut struct {
 
 func decodePut(r *argReader) op {
 	o := &r.put
-	o.key, o.keyText = r.keyText("key")
+	o.key, o.keyText = r.writtenKey("key")
 	switch o.key.Kind {
 	case KeyOwn:
 		o.payload = r.value("payload")
@@ -199,7 +202,10 @@ type opRemove struct {
 	guard guard
 }
 
-func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key"), guard: r.guard()} }
+func decodeRemove(r *argReader) op {
+	key, _ := r.writtenKey("key")
+	return &opRemove{key: key, guard: r.guard()}
+}
 
 // opPatch changes members of a value, by RFC 7396.
 type opPatch struct {
@@ -231,25 +237,25 @@ func decodeAdd(r *argReader) op {
 	return o
 }
 
-// opClaim claims a key, or the first free one below a prefix.
+// opClaim claims a key, or the first free one below a prefix, or a request.
 type opClaim struct {
-	key, prefix string // one of them
-	lease       int64  // milliseconds
-	worker      string
+	key, prefix, request string // one of them
+	lease                int64  // milliseconds
+	worker               string
 }
 
 func decodeClaim(r *argReader) op {
 	o := &opClaim{}
 	_, o.key = r.ownKeyIf("key", optional)
-	o.prefix = r.ownPrefix("prefix")
+	o.prefix, o.request = r.ownPrefix("prefix"), r.id("request", r.has("request"))
 	lease, _ := r.number("lease", required)
 	o.lease, o.worker = int64(lease), r.text("worker", optional)
 	switch {
 	case r.err != nil:
-	case !r.has("key") && !r.has("prefix"):
-		r.needs("key or prefix")
-	case r.has("key") && r.has("prefix"):
-		r.fail(fault.BadArgument.With("claim takes a key, or a prefix for the first free key below it, and not both"))
+	case !r.has("key") && !r.has("prefix") && !r.has("request"):
+		r.needs("key or prefix or request")
+	case !r.oneOf("key", "prefix", "request"):
+		r.fail(fault.BadArgument.With("claim takes a key, a prefix for the first free key below it, or a request, and one of them alone"))
 	case !r.unresolved("lease") && (o.lease < MinLease || o.lease > MaxLease):
 		r.fail(fault.BadArgument.With("lease is from %d to %d milliseconds", MinLease, MaxLease))
 	case len(o.worker) > maxWorkerBytes:
@@ -258,17 +264,82 @@ func decodeClaim(r *argReader) op {
 	return o
 }
 
-// opRelease ends a claim: its owner's own, or, with the right break, another's.
+// opRelease ends a claim of a key or a request: its owner's own, or, with the right break, another's.
 type opRelease struct {
-	key   string
-	claim condition
+	key, request string // one of them
+	claim        condition
 }
 
 func decodeRelease(r *argReader) op {
-	o := &opRelease{}
-	_, o.key = r.ownKey("key")
+	o := &opRelease{request: r.id("request", r.has("request"))}
+	_, o.key = r.ownKeyIf("key", !r.has("request"))
+	if r.has("key") && r.has("request") {
+		r.fail(fault.BadArgument.With("release takes a key or a request, and not both"))
+	}
 	o.claim.cursor, o.claim.set = r.number("claim", required)
 	return o
+}
+
+// opAsk makes a request.
+type opAsk struct {
+	id, kind, message string
+	payload           []byte
+	choices           []byte   // JSON, nil for none
+	choiceIDs         []string // of choices
+	expiresIn         int64    // milliseconds; 0 never
+}
+
+func decodeAsk(r *argReader) op {
+	o := &opAsk{id: r.id("request", required), kind: r.text("kind", required), message: r.id("message", optional)}
+	if o.payload = trimSpace(r.raw("payload", optional)); o.payload == nil {
+		o.payload = emptyPayload
+	}
+	o.choices, o.choiceIDs = r.choices("choices")
+	expires, set := r.number("expires_in", optional)
+	o.expiresIn = int64(expires)
+	switch {
+	case r.err != nil:
+	case !r.unresolved("kind") && !capability.IsKind(o.kind):
+		r.fail(fault.BadArgument.With("kind is %q: use prompt, stop, permission, question or one of your own, of a to z, digits, _ and - (the first a letter)", fault.Clip(o.kind)))
+	case o.kind == KindStop && !r.has("message"):
+		r.fail(fault.BadArgument.With("a stop names the turn that it stops: message is the id of its message"))
+	case set && (o.expiresIn < minExpiry || o.expiresIn > maxExpiry):
+		r.fail(fault.BadArgument.With("expires_in is from %d to %d milliseconds", minExpiry, int64(maxExpiry)))
+	}
+	return o
+}
+
+// opAnswer ends a request by an answer, or as unknown.
+type opAnswer struct {
+	request, choice, shown, reason string
+	payload                        []byte // nil for none
+	claim                          condition
+	unknown                        bool
+}
+
+func decodeAnswer(r *argReader) op {
+	o := &opAnswer{request: r.id("request", required), choice: r.text("choice", optional), shown: r.text("shown", optional), reason: r.text("reason", optional), payload: r.raw("payload", optional)}
+	o.claim.cursor, o.claim.set = r.number("claim", optional)
+	switch state := RequestState(r.text("state", optional)); state {
+	case "", RequestAnswered:
+		if r.has("reason") {
+			r.fail(fault.BadArgument.With("reason says why a request ends as unknown: an answer's own words are its payload"))
+		}
+	case RequestUnknown:
+		if o.unknown = true; r.has("choice") || r.has("payload") || r.has("shown") {
+			r.fail(fault.BadArgument.With("what ends as unknown has no answer: leave choice, payload and shown out"))
+		}
+	default:
+		r.fail(fault.BadArgument.With("state is %q: leave it out, or say unknown for what was handed over and may have been done", fault.Clip(string(state))))
+	}
+	return o
+}
+
+// opWithdraw ends a request that nobody has answered.
+type opWithdraw struct{ request, reason string }
+
+func decodeWithdraw(r *argReader) op {
+	return &opWithdraw{request: r.id("request", required), reason: r.text("reason", optional)}
 }
 
 type opBegin struct {
@@ -344,14 +415,16 @@ type opShare struct {
 
 func decodeShare(r *argReader) op {
 	o := &opShare{mint: capability.MintRequest{
-		ID:        r.newRef("ref"),
-		Hash:      r.hash("hash"),
-		Methods:   r.names("methods", optional),
-		Message:   r.text("message", optional),
-		ReadKeys:  r.names("read_keys", optional),
-		WriteKeys: r.names("write_keys", optional),
-		Label:     r.text("label", optional),
-		Actor:     r.text("actor", optional),
+		ID:          r.newRef("ref"),
+		Hash:        r.hash("hash"),
+		Methods:     r.names("methods", optional),
+		Message:     r.text("message", optional),
+		ReadKeys:    r.names("read_keys", optional),
+		WriteKeys:   r.names("write_keys", optional),
+		AskKinds:    r.names("ask", optional),
+		AnswerKinds: r.names("answer", optional),
+		Label:       r.text("label", optional),
+		Actor:       r.text("actor", optional),
 	}}
 	names, children := r.names("rights", required), r.names("children", optional)
 	o.mint.Seal = r.sealKey("seal")
@@ -392,6 +465,9 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appendMethods, ", "))
 	}
 	if err := m.CheckChildren(); err != nil {
+		return err
+	}
+	if err := m.CheckRequestKinds(); err != nil {
 		return err
 	}
 	return m.CheckKeyLimits()

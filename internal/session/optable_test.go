@@ -44,7 +44,7 @@ func TestOpsAreTheTables(t *testing.T) {
 	for _, key := range []string{
 		"session", "session_diff", "message/m", "part/m/p", "model/a/b/c", "plan", "todo/1", "todo/a/b/c/d/e/f", "a-b_c9/A.b:c@d+e-f",
 		long(64), "k/" + long(200), "k/" + long(200) + "/" + long(200) + "/" + long(107), "sessions", "session_diffs/1", "turns/1",
-		"", "/", "Todo/1", "9/1", "_a", "-a", "a b", "ä/1", "todo.x", long(65), "ref", "ref/x", "request/1", "schema/todo", "schema", "schema/", "schema/a/b", "schema/Todo", "schema/message", "schema/schema", "schema/turn", "schema/" + long(64), "schema/" + long(65), "turn/m", "todo/", "todo//1", "/1", "todo/ä", "todo/1 ",
+		"", "/", "Todo/1", "9/1", "_a", "-a", "a b", "ä/1", "todo.x", long(65), "ref", "ref/x", "request", "request/1", "request/1/state", "request/1/2", "schema/todo", "schema", "schema/", "schema/a/b", "schema/Todo", "schema/message", "schema/schema", "schema/turn", "schema/" + long(64), "schema/" + long(65), "turn/m", "todo/", "todo//1", "/1", "todo/ä", "todo/1 ",
 		"todo/a/b/c/d/e/f/g", "k/" + long(201), "k/" + long(200) + "/" + long(200) + "/" + long(109), "k/" + strings.Repeat("ä", 256),
 		"session/x", "session_diff/1", "message", "message/", "message/a/b", "part/m", "part/m/p/q", "model", "model/", "model/" + long(201),
 	} {
@@ -115,6 +115,26 @@ func TestOpsAreTheTables(t *testing.T) {
 		{"origin", parent, "origin_at", 7}, {"origin", parent, "origin_at", 7, "origin_message", "m"}, {"origin", ref, "origin_at", ref, "origin_message", ref}, {"origin", parent}, {"origin", "ses_1", "origin_at", 7}, {"origin_at", 7}, {"origin_message", "m"}, {"origin", parent, "origin_at", 7, "origin_message", "a/b"},
 		{"parent", parent}, {"parent", ""}, {"parent", nil}, {"parent", 7}, {"parent", "ses_1", "via", ref}, {"via", ref}, {"part", "message/m"}, {"parent", parent, "via", "x"}, {"parent", parent, "via", ref, "part", "todo/1"}, {"parent", parent, "via", ref, "part", "part/a"}} {
 		ops = append(ops, op("create", append([]any{"ref", ref, "hash", ref}, more...)...))
+	}
+	for _, more := range [][]any{nil, {"payload", 7}, {"payload", obj, "expires_in", 1000, "message", "m"}, {"expires_in", 999}, {"expires_in", int64(2592000000)}, {"expires_in", int64(2592000001)}, {"message", ""}, {"message", "a/b"},
+		{"choices", raw(`[{"id":"a"},{"id":"b","label":"B"}]`)}, {"choices", raw(`[]`)}, {"choices", raw(`[{"id":"a"},{"id":"a"}]`)}, {"choices", raw(`["a"]`)}, {"choices", raw(`[{"id":7}]`)}, {"choices", raw(`[{"id":""}]`)}, {"choices", raw(`{"id":"a"}`)},
+		{"choices", raw(`[{"id":%q}]`, long(64))}, {"choices", raw(`[{"id":%q}]`, long(65))}, {"choices", ref}, {"payload", ref, "message", ref, "expires_in", ref}, {"answer", "x"}} {
+		ops = append(ops, op("ask", append([]any{"request", "r", "kind", "own"}, more...)...))
+	}
+	for _, kind := range []any{"prompt", "stop", "permission", "own-kind_2", "Own", "", long(64), long(65), 7, nil, ref} {
+		ops = append(ops, op("ask", "request", "r", "kind", kind), op("ask", "request", "r", "kind", kind, "message", "m"))
+	}
+	for _, id := range []any{"r", "A.b:c@d+e-f", long(200), long(201), "", "a/b", 7, nil, ref} {
+		ops = append(ops, op("ask", "request", id, "kind", "own"), op("claim", "request", id, "lease", 1000), op("release", "request", id, "claim", 3), op("answer", "request", id), op("withdraw", "request", id))
+	}
+	for _, more := range [][]any{{"choice", "a", "shown", long(64), "claim", 7, "payload", 7}, {"choice", ref, "shown", ref, "claim", ref, "payload", ref}, {"state", "answered"}, {"state", "unknown", "claim", 7, "reason", "gone"}, {"state", "unknown", "choice", "a"}, {"state", "open"}, {"reason", "x"}, {"claim", "7"}, {"payload", nil}, {"state", ref}} {
+		ops = append(ops, op("answer", append([]any{"request", "r"}, more...)...))
+	}
+	ops = append(ops, op("ask", "request", "r"), op("ask", "kind", "own"), op("answer"), op("withdraw"), op("withdraw", "request", "r", "reason", "late"), op("withdraw", "request", "r", "claim", 1),
+		op("claim", "request", "r", "key", "todo/1", "lease", 1000), op("claim", "request", "r", "prefix", "todo/", "lease", 1000), op("claim", "request", "r", "lease", 1000, "worker", "w"), op("claim", "request", "r"), op("release", "request", "r"), op("release", "request", "r", "key", "todo/1", "claim", 1),
+		op("claim", "key", "request/r", "lease", 1000), op("patch", "key", "request/r", "patch", obj), op("purge", "key", "request/r"), op("purge", "key", "request/r/state"))
+	for _, limit := range [][]any{{"ask", []string{"prompt", "stop"}}, {"answer", []string{"permission"}}, {"ask", []string{}}, {"ask", []string{"No"}}, {"ask", ref}, {"ask", nil}} {
+		ops = append(ops, op("share", append([]any{"ref", ref, "hash", ref, "rights", []string{"read", "ask", "answer"}}, limit...)...), op("share", append([]any{"ref", ref, "hash", ref, "rights", []string{"read"}}, limit...)...), op("share", append([]any{"ref", ref, "hash", ref, "rights", ref}, limit...)...))
 	}
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {

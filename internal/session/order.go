@@ -71,7 +71,7 @@ func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 	}
 	// Time of creation: the payload's time.created, else the clock in its id, else now, and then in
 	// the order of the log. What a value of its users' own kinds contains means nothing here.
-	if isOwn(key) {
+	if isOwn(key) || KindOf(key) == requestKind {
 		return Ord{At: uint64(max(e.At, 1)), Index: e.Cursor}
 	}
 	if t := payloadCreated(payload); t > 0 {

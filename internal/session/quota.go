@@ -25,7 +25,7 @@ const EventCost = 256
 func (e *Event) cost() int64 { return int64(len(e.Payload)) + EventCost }
 
 // quotaExempt are the methods that a quota permits: they free bytes or end something.
-var quotaExempt = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, ledger.MethodVoid}
+var quotaExempt = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, MethodWithdraw, ledger.MethodVoid}
 
 // estimateGrowth returns about how many bytes ops add to a session.
 func estimateGrowth(ops []ledger.Intent) (bytes int64) {

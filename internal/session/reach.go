@@ -248,6 +248,7 @@ func (a *applier) cutChildren(ids []string, ended string) (list []ChildCut, tota
 		if s.row.Life != Live { // deleted by this group
 			continue
 		}
+		a.v.withdrawUnder(s, a.grant, ended) // an error is of the store, and ends the group
 		a.v.cut(s, a.grant, ended, a.sub.Peer)
 		if total++; len(list) < maxCutsListed {
 			list = append(list, ChildCut{id, s.row.Cursor})

@@ -28,7 +28,7 @@ type readSetBuilder struct {
 	turns, countedTurns map[string]struct{}
 	streamingTurns      map[string]struct{}
 	validUntil          int64
-	ordered             map[string]struct{}
+	ordered, requests   map[string]struct{}
 	revokes             bool // some op revokes: the lineages of refs are needed
 }
 
@@ -37,7 +37,7 @@ func newReadSetBuilder() *readSetBuilder {
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, others: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		entryMeta: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
-		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, streamingTurns: map[string]struct{}{}, ordered: map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{}, streamingTurns: map[string]struct{}{}, ordered: map[string]struct{}{}, requests: map[string]struct{}{},
 	}
 }
 
@@ -175,6 +175,13 @@ func (w *readSetBuilder) addRef(id string) {
 func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 	session := sub.Batch.Session
 	switch op.Method {
+	case MethodAsk, MethodAnswer, MethodWithdraw, MethodClaim, MethodRelease:
+		if id := argText(op, "request"); validID(id, false) {
+			w.requests[session] = struct{}{}
+			w.entryMeta[session] = append(w.entryMeta[session], RequestKey(id), RequestStateKey(id))
+		}
+	}
+	switch op.Method {
 	case MethodPut, MethodRemove, MethodPatch, MethodAdd, MethodClaim, MethodRelease, MethodPurge:
 		text := argText(op, "key")
 		if k, err := ParseKey(text); err == nil {
@@ -260,6 +267,7 @@ func (w *readSetBuilder) build() *ReadSet {
 		ValidUntil:   w.validUntil,
 
 		StreamingTurns: sorted(w.streamingTurns),
+		Requests:       sorted(w.requests),
 	}
 	for session, keys := range w.entryMeta {
 		slices.Sort(keys)

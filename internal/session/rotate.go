@@ -82,6 +82,9 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	} else if there != nil {
 		return 0, fault.AlreadyExists.With("a ref with this id exists already")
 	}
+	if err := a.v.withdrawReplaced(a.s, a.grant, old.ID); err != nil {
+		return 0, err
+	}
 	ev := a.emit(MethodRotate, refKey(g.ID), 1, encode(rotatePayload{Ref: g.ID, Old: old.ID}))
 	a.v.mint(g)
 	a.v.rotate(RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})

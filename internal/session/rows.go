@@ -197,6 +197,7 @@ type ReadSet struct {
 	TurnsOf         map[string][]string          // session → message ids whose turn is read, open or ended
 	LapsedClaims    []string                     // sessions whose entries with claims that lapsed by LapsedBy are read without payload, at most MaxLapses of all; a Load that does not lock
 	LapsedBy        int64                        // Unix ms
+	Requests        []string                     // sessions whose requests that are open or claimed are read
 	CountedClaims   string                       // the session whose claims that have not lapsed by LapsedBy are counted
 	FreeKeys        *FreeKeys                    // a search for keys that are not claimed
 	Ordered         []string                     // sessions whose entries must all have an Ord: those of servers of earlier versions get theirs first
@@ -287,6 +288,7 @@ type Rows struct {
 	Before        map[string]*Entry            // key → entry, of ReadSet.Before
 	FreeKeys      []*Entry                     // entries without payload, by key
 	ClaimCounts   map[string]int               // ref id → claims, of CountedClaims
+	Requests      map[string][]*OpenRequest    // session → in any order
 	MoreFreeKeys  bool                         // the search for FreeKeys looked at as many keys as it may, and others follow
 
 	// Bytes is the size of all payloads read, plus a little for each row. Above ReadSet.MaxBytes
@@ -319,12 +321,14 @@ type Changes struct {
 	DropEdits    map[string][]string // session → keys, sorted: their values are whole now, or gone
 	Claims       []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
 	Turns        []*Turn             // by session and message
+	Requests     []*OpenRequest      // by session and id: inserted or replaced
+	DropRequests map[string][]string // session → ids, sorted: they have ended
 	Grants       []*capability.Grant // minted
 	Managed      []Managed           // that space's refs have opened, again or anew
 	Charges      []Charge            // by ref
 	Rotate       []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
 	Revoke       []RevokedGrant      // with all living descendants, in one statement
-	DropState    []string            // deleted sessions: entries, turns, external id and all event payloads are removed, rows and hashes stay
+	DropState    []string            // deleted sessions: entries, turns, requests, external id and all event payloads are removed, rows and hashes stay
 	Audit        []*capability.AuditRow
 }
 

@@ -412,11 +412,24 @@ func (a *applier) inScope(do op) *fault.Error {
 	case *opAdd:
 		about = o.key
 	case *opClaim:
-		if about = o.key; o.prefix != "" {
+		switch {
+		case o.prefix != "":
 			about = o.prefix
+		case o.request != "":
+			about = RequestKey(o.request)
+		default:
+			about = o.key
 		}
 	case *opRelease:
-		about = o.key
+		if about = o.key; o.request != "" {
+			about = RequestKey(o.request)
+		}
+	case *opAsk:
+		about = RequestKey(o.id)
+	case *opAnswer:
+		about = RequestKey(o.request)
+	case *opWithdraw:
+		about = RequestKey(o.request)
 	case *opAppendText:
 		about = o.key.String()
 	case *opBegin:

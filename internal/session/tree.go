@@ -104,10 +104,16 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	dead := RevokedGrant{ID: ref, By: by.ID, At: v.now}
 	for _, id := range w.Sessions {
 		s := v.sessions[id]
+		if s.row.Life == Live {
+			v.withdrawUnder(s, by, ref)
+		}
 		v.cut(s, by, ref, peer)
 		if id == capability.Target(ref) {
 			dead.Cut = s.row.Cursor
 		}
+	}
+	if v.storeErr != nil {
+		return 0, nil, v.storeErr
 	}
 	if target := capability.Target(ref); capability.IsSpace(target) {
 		dead.Cut = 0

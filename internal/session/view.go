@@ -104,6 +104,7 @@ type sessionView struct {
 	openTurnsLoaded bool     // every open turn is in turns, except orphans
 	openCount       *turnCount
 	claims          claimCount
+	requests        requestRows
 	reverted        map[string]RevertedMessage   // by message: rows that settled reverts hid, removed by this group
 	settled         map[uint64]map[string]*Entry // by Revert.Settled: messages that the group had changed when it settled a revert, as they were then; nil for none
 	stored          map[string]*Entry            // of a session with such rows: messages as the database has them, nil for none; survives a rollback
@@ -463,7 +464,8 @@ func (v *view) loadedTurns(s *sessionView, outbox string) []*Turn {
 
 // dropState removes a deleted session's entries and turns from the view.
 func (v *view) dropState(s *sessionView) {
-	entries, turns := s.entries, s.turns
-	v.journalUndo(func() { s.entries, s.turns, s.openCount = entries, turns, nil })
+	entries, turns, requests := s.entries, s.turns, s.requests
+	v.journalUndo(func() { s.entries, s.turns, s.openCount, s.requests = entries, turns, nil, requests })
+	s.requests = requestRows{open: map[string]*OpenRequest{}}
 	s.entries, s.turns, s.openCount = map[string]*entryState{}, map[string]*turnState{}, nil
 }

@@ -139,6 +139,9 @@ func (s *sessionView) merge(w *ReadSet, id string, rows *Rows) {
 		}
 		s.prefixes = append(s.prefixes, p)
 	}
+	if slices.Contains(w.Requests, id) {
+		s.mergeRequests(rows.Requests[id])
+	}
 	if slices.Contains(w.LapsedClaims, id) {
 		for key, e := range found {
 			s.fill(key, e, false)

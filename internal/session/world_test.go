@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -220,6 +221,7 @@ func (w *world) check(id string) {
 		w.afresh(id, f)
 	}
 	w.valid(entries)
+	w.requests(id, entries)
 	if f.Compaction != row.Compaction {
 		w.Fatalf("it is folded to be compacted to %+v, row %+v", f.Compaction, row.Compaction)
 	}
@@ -231,6 +233,32 @@ func (w *world) check(id string) {
 		return
 	}
 	w.Fatalf("fold and rows differ:\n%s\n%s", describe(f.Epoch, f.Life, f.Entries(), f.Turns()), describe(row.Epoch, row.Life, entries, turns))
+}
+
+// requests holds the rows of requests against the state: those that are open or claimed, and no others.
+func (w *world) requests(id string, entries []*session.Entry) {
+	w.Helper()
+	states, rows := map[string]string{}, w.store.Requests(id)
+	for _, e := range entries { // a request's key comes before that of its state
+		request, state, ok := session.RequestOf(e.Key)
+		switch {
+		case !ok:
+		case state && states[request] != "": // else what it asked was purged
+			states[request] = gjson.GetBytes(e.Payload, "state").Str
+		case !state:
+			states[request] = "open"
+		}
+	}
+	for request, state := range states {
+		r := rows[request]
+		if unended := state == "open" || state == "claimed"; unended != (r != nil) || r != nil && (r.Claim != nil) != (state == "claimed") {
+			w.Fatalf("request %s is %s, and its row %+v", request, state, r)
+		}
+		delete(rows, request)
+	}
+	for request, r := range rows {
+		w.Fatalf("request %s has a row and no state: %+v", request, r)
+	}
 }
 
 // valid holds all values that were changed since their kind has its schema against that.

@@ -13,7 +13,7 @@ import (
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
 	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal,
-	g.read_keys, g.write_keys, g.key_rights, g.reach, g.reach_rights, g.bytes, g.spared`
+	g.read_keys, g.write_keys, g.key_rights, g.reach, g.reach_rights, g.ask_kinds, g.answer_kinds, g.bytes, g.spared`
 
 var (
 	readGrants = statement("tt", `
@@ -33,10 +33,10 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	insertGrants = statement("ttttiiitiiiiiiitttbtibttiii", `
+	insertGrants = statement("ttttiiitiiiiiiitttbtibttiiitt", `
 		INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
 			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal,
-			read_keys, write_keys, key_rights, reach, reach_rights)
+			read_keys, write_keys, key_rights, reach, reach_rights, ask_kinds, answer_kinds)
 		{values}`)
 
 	// chargeGrants adds to the bytes stored under refs.
@@ -63,12 +63,12 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
 		within, inKeys, reach, reaching                     int64
-		readKeys, writeKeys                                 string
+		readKeys, writeKeys, asks, answers                  string
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
 		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokedBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal,
-		&readKeys, &writeKeys, &inKeys, &reach, &reaching, &g.Bytes, &g.ExemptBytes}
+		&readKeys, &writeKeys, &inKeys, &reach, &reaching, &asks, &answers, &g.Bytes, &g.ExemptBytes}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	if len(seal) > 0 {
 		g.Seal = seal
 	}
-	g.ReadKeys, g.WriteKeys = splitKeys(readKeys), splitKeys(writeKeys)
+	g.ReadKeys, g.WriteKeys, g.AskKinds, g.AnswerKinds = splitKeys(readKeys), splitKeys(writeKeys), splitKeys(asks), splitKeys(answers)
 	// NULL is nil: all methods. No ref has an empty list.
 	if err := json.Unmarshal([]byte(methods), &g.Methods); err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
@@ -118,7 +118,7 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	switch {
 	case g.Children != 0:
 		reaching = int64(all)
-	case g.ReadKeys != nil || g.WriteKeys != nil:
+	case g.ReadKeys != nil || g.WriteKeys != nil || g.AskKinds != nil || g.AnswerKinds != nil:
 		inKeys = int64(all)
 	case g.Message != "":
 		within = int64(all)
@@ -127,7 +127,8 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
 		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal,
-		strings.Join(g.ReadKeys, keySep), strings.Join(g.WriteKeys, keySep), inKeys, int64(g.Children), reaching}, nil
+		strings.Join(g.ReadKeys, keySep), strings.Join(g.WriteKeys, keySep), inKeys, int64(g.Children), reaching,
+		strings.Join(g.AskKinds, keySep), strings.Join(g.AnswerKinds, keySep)}, nil
 }
 
 // keySep is between the keys of a list in a column; ” is no limit.

@@ -342,6 +342,16 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 		t.run.Queue(readOpenOrphans, nil, []any{id, int64(session.MaxOrphans)}, turn)
 	}
 	t.queueList(readTurns, pairRows(w.TurnsOf), turn)
+	if len(w.Requests) > 0 {
+		out.Requests = map[string][]*session.OpenRequest{}
+	}
+	t.queueList(readRequests, textRows(w.Requests), func(row Scanner) error {
+		r, err := scanRequest(row)
+		if err == nil {
+			out.Requests[r.Session] = append(out.Requests[r.Session], r)
+		}
+		return err
+	})
 }
 
 // findMoreFreeKeys reports in out whether a search for free keys ended at its bound. One that found

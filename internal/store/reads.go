@@ -623,7 +623,7 @@ func infoTitle(info []byte) string {
 }
 
 // Lapsed returns sessions, at most limit and in id order from after on, that have a streaming turn
-// whose lease expired before the given time, Unix ms, or a claim whose lease has expired by now. 0 is
+// whose lease expired before the given time, Unix ms, or a claim whose lease has expired by now, or a request that has. 0 is
 // the database's now, math.MaxInt64 selects every streaming turn (for the start of a server that is the
 // only one).
 func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
@@ -638,6 +638,7 @@ func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit in
 		}
 		run.Queue(lapsedTurns, nil, []any{before, after, int64(limit)}, collect(&ids, scanText))
 		run.Queue(lapsedClaims, nil, []any{now, after, int64(limit)}, collect(&ids, scanText))
+		run.Queue(dueRequests, nil, []any{now, after, int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
 	if err != nil {

@@ -55,6 +55,8 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(saveEdits, mapRows(c.Edited, func(e *session.Entry) []any { return []any{e.Session, e.Key, e.Edits} }), nil)
 	t.queueList(saveClaims, mapRows(c.Claims, claimValues), nil)
 	t.queueList(saveTurns, mapRows(c.Turns, turnValues), nil)
+	t.queueList(saveRequests, mapRows(c.Requests, requestValues), nil)
+	t.queueList(dropRequests, pairRows(c.DropRequests), nil)
 	t.queueList(insertGrants, grants, nil)
 	t.queueList(insertManaged, mapRows(c.Managed, managedValues), nil)
 	t.queueList(chargeGrants, mapRows(c.Charges, func(ch session.Charge) []any {
@@ -182,6 +184,7 @@ func (t *tx) dropState(ids []string) {
 	t.queueList(dropAllEdits, textRows(ids), nil)
 	t.queueList(dropIndex, textRows(ids), nil)
 	t.queueList(dropTurns, textRows(ids), nil)
+	t.queueList(dropAllRequests, textRows(ids), nil)
 	t.queueList(releaseAbove, textRows(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return t.prior[id].above == "" })), nil)
 	t.queueList(dropAllPayloads, textRows(ids), nil)
 	t.queueList(dropExternals, textRows(ids), nil)

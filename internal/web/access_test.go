@@ -47,7 +47,7 @@ func TestShareOnAPage(t *testing.T) {
 		ann, annAt := r.opened(t, ref)
 		below := ann.acts(annAt, shareBody(capability.NewSecret().RevealText(), `"rights":["read"],"label":"below Ann"`), http.StatusOK)
 		page := b.get(at + "/access").body
-		for _, want := range []string{"&lt;b&gt;for Ann&lt;/b&gt;", "1 of 2 redeemed", "in sessions below: read", `<bdi>owner/ann</bdi>`, "below Ann", "this page", `>redeem<`, `data-rights="read append share revoke break schema revert compact"`} {
+		for _, want := range []string{"&lt;b&gt;for Ann&lt;/b&gt;", "1 of 2 redeemed", "in sessions below: read", `<bdi>owner/ann</bdi>`, "below Ann", "this page", `>redeem<`, `data-rights="read append share revoke break schema revert compact ask answer"`} {
 			if !strings.Contains(page, want) {
 				t.Errorf("no %s in %s", want, page)
 			}

@@ -53,7 +53,7 @@ func (q *request) writeBlocks(body []byte) {
 
 // renderBlock returns the HTML of a key's block.
 func (q *request) renderBlock(h *objects.Capability, key string, kind session.KeyKind) ([]byte, error) {
-	if (session.Key{Kind: kind}).Own() {
+	if (session.Key{Kind: kind}).Own() || kind == session.KeyRequest {
 		read, _, err := h.GetKeys(q.r.Context(), []string{key})
 		if err != nil {
 			return nil, err

@@ -33,7 +33,7 @@ CREATE TABLE entry_edits (
 -- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN read_keys text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN write_keys text COLLATE "C" NOT NULL DEFAULT '';
--- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
+-- In place of rights, of a ref that is limited to keys or to kinds of requests: a server of the previous version finds none.
 ALTER TABLE grants ADD COLUMN key_rights smallint NOT NULL DEFAULT 0;
 
 -- What a ref allows in its session's children, 0 if it does not reach them. Its own rights are then in
@@ -137,3 +137,18 @@ CREATE TABLE search_rows (
     PRIMARY KEY (session, key)
 );
 CREATE INDEX search_words ON search_rows USING gin (words);
+
+-- Requests that are open or claimed (session.OpenRequest, as JSON), and when something happens to them by itself: 0
+-- is never. What they ask, and what became of them, is in entries.
+CREATE TABLE requests (
+    session text   COLLATE "C" NOT NULL,
+    id      text   COLLATE "C" NOT NULL,
+    due     bigint NOT NULL,
+    request text   COLLATE "C" NOT NULL,
+    PRIMARY KEY (session, id)
+);
+CREATE INDEX requests_due ON requests (due, session) WHERE due > 0;
+
+-- The kinds of requests that a ref asks, and those that it answers, one a line; '' is no limit.
+ALTER TABLE grants ADD COLUMN ask_kinds text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN answer_kinds text COLLATE "C" NOT NULL DEFAULT '';

@@ -30,7 +30,7 @@ CREATE TABLE entry_edits (
 -- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN read_keys TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN write_keys TEXT NOT NULL DEFAULT '';
--- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
+-- In place of rights, of a ref that is limited to keys or to kinds of requests: a server of the previous version finds none.
 ALTER TABLE grants ADD COLUMN key_rights INTEGER NOT NULL DEFAULT 0;
 
 -- What a ref allows in its session's children, 0 if it does not reach them. Its own rights are then in
@@ -146,3 +146,18 @@ CREATE TRIGGER search_rows_gone AFTER DELETE ON search_rows BEGIN
     INSERT INTO search_words (search_words, rowid, words) VALUES ('delete', old.id, old.words);
 END;
 -- +goose StatementEnd
+
+-- Requests that are open or claimed (session.OpenRequest, as JSON), and when something happens to them by itself: 0
+-- is never. What they ask, and what became of them, is in entries.
+CREATE TABLE requests (
+    session TEXT    NOT NULL,
+    id      TEXT    NOT NULL,
+    due     INTEGER NOT NULL,
+    request TEXT    NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX requests_due ON requests (due, session) WHERE due > 0;
+
+-- The kinds of requests that a ref asks, and those that it answers, one a line; '' is no limit.
+ALTER TABLE grants ADD COLUMN ask_kinds TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN answer_kinds TEXT NOT NULL DEFAULT '';

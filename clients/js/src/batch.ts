@@ -8,7 +8,7 @@ import type { Outbox } from "./outbox.js";
 import type { NewBatch, Op } from "./outbox_types.js";
 import type { Ref } from "./ref.js";
 import type { Role } from "./rows.js";
-import { isULID, newBatchID, opID } from "./ulid.js";
+import { isULID, newBatchID, newULID, opID } from "./ulid.js";
 
 /** A reference to a field of an op's result, usable wherever a value is. It can be made in any later process. */
 export interface Reference {
@@ -28,7 +28,7 @@ export type Value = Payload | string | number | boolean | null;
 export type Now<T> = T | Reference;
 
 /** The rights that a ref can have. */
-export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert" | "compact";
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list" | "break" | "schema" | "manage" | "revert" | "compact" | "ask" | "answer";
 
 /** The rights that a ref can have in the sessions below its session. */
 export type ChildRight = Exclude<Right, "share" | "revoke" | "create" | "list" | "manage">;
@@ -55,6 +55,10 @@ export interface ShareOptions {
   readKeys?: readonly string[];
   /** Writes only these keys; ops about others are denied. It does not limit reading. */
   writeKeys?: readonly string[];
+  /** The kinds of requests that a ref with the right ask asks: prompt, stop, permission, question, or your own; all if left out. */
+  ask?: readonly string[];
+  /** The kinds of requests that a ref with the right answer claims and answers; all if left out. */
+  answer?: readonly string[];
   /** How often it may be redeemed. */
   redemptions?: number;
   label?: string;
@@ -62,6 +66,38 @@ export interface ShareOptions {
   actor?: string;
   /** The public key that the ref is bound to (newSealKey's publicText, or what mooring key prints). */
   seal?: string;
+}
+
+/** What a request may have beside its kind and payload. */
+export interface AskOptions {
+  /** Its id, 1 to 200 letters, digits and _.:@+-; a new one if left out. It is the idempotency key. */
+  id?: string;
+  /** The id of the message whose turn it is about; a stop needs one. */
+  message?: string;
+  /** The answers to choose from, 32 at most; any answer if left out. */
+  choices?: readonly Choice[];
+  /** How long it may be answered, in ms from when the op applies, a second to 30 days; for ever if left out. */
+  expires?: number;
+}
+
+/** One of the answers that a request offers. */
+export interface Choice {
+  /** Up to 64 bytes. */
+  readonly id: string;
+  readonly label?: string;
+  /** What kind of choice it is, by the asker's protocol. */
+  readonly kind?: string;
+}
+
+/** An answer to a request. */
+export interface AnswerOptions {
+  /** The id of one of its choices. */
+  choice?: Now<string>;
+  payload?: Now<Value>;
+  /** The digest of what was shown (Request.digest), which the answer to a permission needs. */
+  shown?: Now<string>;
+  /** Of the request, if it is claimed. */
+  claim?: OfClaim;
 }
 
 /** What a live capability is to allow; what is left out is as before, and nothing can be wider. */
@@ -284,6 +320,52 @@ export class Batch {
    */
   release(key: Now<string>, claim: OfClaim): Promised {
     return this.do("release", { key, claim: claimOf(claim) });
+  }
+
+  /**
+   * Makes a request in the session: a prompt or a stop for its agent, a permission or a question for people, or one of a kind of your own. It
+   * takes the right ask. Asking the same again changes nothing; under the same id another request is rejected (already_exists). Where too many
+   * requests are open under the ref (32, and 256 in the session), the op waits in the outbox.
+   */
+  ask(kind: Now<string>, payload?: Now<Value>, options: AskOptions = {}): { id: string; op: Promised } {
+    const { id = newULID(), message, choices, expires } = options;
+    return { id, op: this.do("ask", { request: id, kind, payload, message, choices: choices as Value | undefined, expires_in: expires }) };
+  }
+
+  /**
+   * Claims an open request for lease milliseconds (1,000 to 3,600,000): until then nobody else answers it. It takes the right answer. worker is
+   * as in claim, and claiming again renews the lease. The result has the "claim". When the lease is over the request is open again; a prompt is
+   * not, since it may have been handed to an agent.
+   */
+  claimRequest(request: Now<string>, lease: Now<number>, worker?: Now<string>): Promised {
+    return this.do("claim", { request, lease, worker });
+  }
+
+  /** Gives a request back, which is open again. */
+  releaseRequest(request: Now<string>, claim: OfClaim): Promised {
+    return this.do("release", { request, claim: claimOf(claim) });
+  }
+
+  /**
+   * Answers a request. It takes the right answer. The first answer is recorded; any other is a conflict, with the cursor of the first. An answer to
+   * what was withdrawn, or has expired, is rejected (request_ended).
+   */
+  answer(request: Now<string>, options: AnswerOptions = {}): Promised {
+    const { choice, payload, shown, claim } = options;
+    return this.do("answer", { request, choice, payload, shown, claim: claim === undefined ? undefined : claimOf(claim) });
+  }
+
+  /** Ends a request that this outbox has claimed as unknown: it was handed over, and nobody knows what came of it. */
+  endUnknown(request: Now<string>, claim: OfClaim, reason?: Now<string>): Promised {
+    return this.do("answer", { request, claim: claimOf(claim), state: "unknown", reason });
+  }
+
+  /**
+   * Ends a request that nobody works on: one's own, or one that was asked under a ref made from this one. A prompt whose claimer is gone ends as
+   * unknown by it.
+   */
+  withdraw(request: Now<string>, reason?: Now<string>): Promised {
+    return this.do("withdraw", { request, reason });
   }
 
   /** Puts a message and opens its turn: until finalize its parts can grow. */

@@ -4,7 +4,7 @@
 import { abortTurns, type AbortedTurns, type AbortOptions } from "./aborting.js";
 import { type AuditOptions, type AuditRow, type AuditVerification, readAudit, verifyAudit } from "./audit.js";
 import { newBackoff } from "./backoff.js";
-import { type AttenuateOptions, Batch, type BatchHome, type OwnerRef, type ShareOptions, Ticket, type Value } from "./batch.js";
+import { type AskOptions, type AttenuateOptions, Batch, type BatchHome, type OwnerRef, type ShareOptions, Ticket, type Value } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
 import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
@@ -17,6 +17,7 @@ import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
+import { followRequests, listRequests, openRequests, type Request, type RequestOptions, RequestTicket } from "./requests.js";
 import { resumeRotation, rotate, type Rotated } from "./rotate.js";
 import { type Found, type FoundPage, readAllFound, readFoundPage, type SearchPageOptions } from "./search.js";
 import { type Peer, Server } from "./server.js";
@@ -546,6 +547,36 @@ export class Session {
     const b = this.batch();
     b.put(key, payload);
     return b.commit();
+  }
+
+  /** Makes a request (Batch.ask) and returns its ticket: the request is durable, also without a server. */
+  async ask(kind: string, payload?: Value, options: AskOptions = {}): Promise<RequestTicket> {
+    const b = this.batch(), { id } = b.ask(kind, payload, options);
+    return this.requestTicket(id, (await b.commit()).batch);
+  }
+
+  /** The ticket of a request that was asked earlier, by any client. batch: the ticket's, if it is known. */
+  requestTicket(id: string, batch = ""): RequestTicket {
+    return new RequestTicket(this, id, batch && new Ticket(this.#client.outbox, batch, this.id));
+  }
+
+  /** The session's present requests, in the order in which they were asked: those that are open or claimed. It takes the right read. */
+  listRequests(options: RequestOptions = {}): Promise<Request[]> {
+    return listRequests(this, options);
+  }
+
+  /** listRequests one by one, and each that changes from then on, until options.signal is aborted or the loop is left. */
+  followRequests(options: RequestOptions = {}): AsyncGenerator<Request, void, void> {
+    return followRequests(this, options);
+  }
+
+  /**
+   * The requests of some kinds, or of all, that this client may work on: each that is open, in the order in which they were asked, and each that
+   * another asks from then on. One that is claimed by this client's outbox when it begins, as by an earlier process, is given too. What is open
+   * again after a claim is given again. It claims nothing: Batch.claimRequest does, and is a conflict for all but the first. It takes the right read.
+   */
+  requests(kinds: readonly string[] = [], options: Waiting = {}): AsyncGenerator<Request, void, void> {
+    return openRequests(this, this.#client.outbox.id, kinds, options);
   }
 
   /** Commits a share and returns the new ref: the batch is durable, the ref works when it has arrived. */

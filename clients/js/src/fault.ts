@@ -15,7 +15,7 @@ export const codes = {
   // Rules.
   malformed: 60, unknown_method: 61, bad_key: 62, bad_payload: 63, too_large: 64, not_found: 65, already_exists: 66,
   wrong_offset: 67, turn_ended: 68, turn_open: 69, not_your_turn: 70, bad_reference: 71, session_deleted: 72,
-  widening: 73, bad_argument: 74, reverted: 75, not_reverted: 76,
+  widening: 73, bad_argument: 74, reverted: 75, not_reverted: 76, request_ended: 77,
   // Reading and usage.
   cursor_expired: 90, pruned: 91, bad_ref_text: 92, plaintext: 93, incompatible: 94, usage: 95, outbox_full: 96,
   disk_full: 97, in_use: 98, unsafe_store: 99, canceled: 100, internal: 101, slow_consumer: 102, ambiguous: 103, outbox_damaged: 104,

@@ -216,7 +216,7 @@ function step(state: State, event: SessionEvent, status: string): void {
 /** The position of a key that is first put: by the log, or by the time of creation in the value, else in its id, else now. */
 function newOrd(event: SessionEvent, i: number, key: string, payload: string, order: string): Entry["ord"] {
   if (order !== "time") return [event.cursor, i];
-  const created = isOwnKey(key, ["own", "schema"]) ? 0 : timeIn(payload) || timeInID(key, event.at);
+  const created = isOwnKey(key, ["own", "schema", "request"]) ? 0 : timeIn(payload) || timeInID(key, event.at);
   return created > 0 ? [created, 0] : [Math.max(event.at, 1), event.cursor];
 }
 

@@ -2,7 +2,7 @@
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export type { AuditAct, AuditOptions, AuditRow, AuditVerification } from "./audit.js";
-export { type AttenuateOptions, Batch, type ChildRight, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
+export { type AnswerOptions, type AskOptions, type AttenuateOptions, Batch, type ChildRight, type Choice, type Now, type OfClaim, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket, type Value } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, type ParentOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { fold } from "./fold.js";
@@ -16,6 +16,7 @@ export { type Committed, type NewBatch, type Op, type OutboxOptions, type Outbox
 export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./reconcile.js";
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
+export { type Request, type RequestOptions, type RequestState, RequestTicket } from "./requests.js";
 export type { Found, FoundPage, SearchPageOptions } from "./search.js";
 export type { Child, Claim, Compacted, Cut, Description, Entry, Events, Grant, Hidden, Origin, Parent, RefInfo, RefsOptions, Reverted, SessionEvent, SessionInfo, SnapshotOptions, Stat, State, SubscribeOptions, Turn, View } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";

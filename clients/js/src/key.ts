@@ -7,18 +7,19 @@
 //	model/ID           a model; its ID may hold slashes
 //	KIND[/ID…]         a value of the session's users, of a kind of their own: any JSON
 //	schema/KIND        a JSON Schema, which values of such a kind are checked by
+//	request/ID         a request, and below it request/ID/state: changed by ops of their own alone
 
 import { clip, fault } from "./fault.js";
 import { byteLength } from "./text.js";
 
 /** What a key names: something of Mooring's, or a value of its users' kinds. */
-export type KeyKind = "session" | "message" | "part" | "session_diff" | "model" | "own" | "schema";
+export type KeyKind = "session" | "message" | "part" | "session_diff" | "model" | "own" | "schema" | "request";
 
 const maxIDBytes = 200, maxKeyBytes = 512, maxKindBytes = 64, maxOwnIDs = 6;
 
 /** Kinds that have a meaning of their own, now or in a later version. */
-const reserved: readonly string[] = ["ref", "request", "turn"];
-const known: readonly string[] = ["session", "message", "part", "session_diff", "model", "schema"];
+const reserved: readonly string[] = ["ref", "turn"];
+const known: readonly string[] = ["session", "message", "part", "session_diff", "model", "schema", "request"];
 
 export const idRule = `use 1 to ${maxIDBytes} letters, digits and _.:@+-`;
 
@@ -43,13 +44,16 @@ export function keyKind(text: string): KeyKind {
     case "schema":
       if (ids.length === 1 && isKind(ids[0]!) && !reserved.includes(ids[0]!) && !known.includes(ids[0]!)) return kind;
       throw fault("bad_key", `${quoted(text)} is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo`);
+    case "request":
+      if (isID(ids[0] ?? "") && (ids.length === 1 || (ids.length === 2 && ids[1] === "state"))) return kind;
+      break;
     case "session": case "session_diff":
       break;
     default:
       checkOwn(text, kind, ids);
       return "own";
   }
-  throw fault("bad_key", `${quoted(text)} is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID or KIND/ID of your own kinds, with ids of 1 to ${maxIDBytes} letters, digits and _.:@+-`);
+  throw fault("bad_key", `${quoted(text)} is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID, request/ID or KIND/ID of your own kinds, with ids of 1 to ${maxIDBytes} letters, digits and _.:@+-`);
 }
 
 const isKind = (s: string): boolean => s.length <= maxKindBytes && /^[a-z][a-z0-9_-]*$/.test(s);

@@ -20,18 +20,18 @@ interface Cap {
 
 /** The wire's form of limits. The server gets a lifetime if it knows lifetimes, and else the end by this machine's clock. */
 async function limitsOf(options: AttenuateOptions, peer: Peer): Promise<Struct> {
-  const { rights, children, methods, lifetime, from = 0, message = "", label = "", actor = "", readKeys, writeKeys } = options, expires = endOf(options) ?? 0;
+  const { rights, children, methods, lifetime, from = 0, message = "", label = "", actor = "", readKeys, writeKeys, ask, answer } = options, expires = endOf(options) ?? 0;
   const known = lifetime !== undefined && (await peer.has("lifetime"));
   return {
     expires, from, message, label, actor, ...(rights && { rights }), ...(children && { children }),
-    ...(methods && { methods }), ...(readKeys && { readKeys }), ...(writeKeys && { writeKeys }), ...(known && { lifetime }),
+    ...(methods && { methods }), ...(readKeys && { readKeys }), ...(writeKeys && { writeKeys }), ...(ask && { ask }), ...(answer && { answer }), ...(known && { lifetime }),
   };
 }
 
 /** Refuses limits that could never be right, or would be read as none. */
 function check(options: AttenuateOptions): void {
-  const { rights, children, methods, from, message, label, actor, readKeys, writeKeys } = options, ends = endOf(options);
-  checkLimits({ rights, children, methods, from, message, label, actor, read_keys: readKeys, write_keys: writeKeys, expires_at: ends });
+  const { rights, children, methods, from, message, label, actor, readKeys, writeKeys, ask, answer } = options, ends = endOf(options);
+  checkLimits({ rights, children, methods, from, message, label, actor, read_keys: readKeys, write_keys: writeKeys, ask, answer, expires_at: ends });
 }
 
 /** Mints a ref whose secret this client has made. */

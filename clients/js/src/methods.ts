@@ -43,6 +43,10 @@ const key: Check = (name, v) => {
   anyText(name, v, "");
   keyKind(v as string);
 };
+const writtenKey: Check = (name, v, json) => {
+  key(name, v, json);
+  if (keyKind(v as string) === "request") throw fault("bad_key", `${JSON.stringify(clip(v as string))}: requests are changed by ask, claim, release, answer and withdraw alone`);
+};
 const partKey: Check = (name, v) => {
   anyText(name, v, "");
   if (keyKind(v as string) !== "part") throw fault("bad_key", "text can be appended to a part only: part/MESSAGE/ID");
@@ -82,11 +86,11 @@ const texts: Check = (name, v) => {
 };
 const rights: Check = (name, v, json) => {
   texts(name, v, json);
-  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact"];
-  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert, compact`);
+  const known = ["read", "append", "share", "revoke", "create", "list", "break", "schema", "manage", "revert", "compact", "ask", "answer"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke, break, schema, revert, compact, ask, answer`);
 };
 /** The rights that a ref can have in children. */
-const inChildren = ["read", "append", "break", "schema", "revert", "compact"];
+const inChildren = ["read", "append", "break", "schema", "revert", "compact", "ask", "answer"];
 const childRights: Check = (name, v, json) => {
   texts(name, v, json);
   if ((v as string[]).length === 0 || !(v as string[]).every((r) => inChildren.includes(r))) bad(`${name}: name some of ${inChildren.join(", ")}`);
@@ -170,6 +174,44 @@ const worker: Check = (name, v, json) => {
   if (bytes > 64) throw fault("too_large", `worker has ${bytes} bytes, the limit is 64`);
 };
 
+const isKind = (s: string): boolean => /^[a-z][a-z0-9_-]{0,63}$/.test(s);
+const requestKind: Check = (name, v, json) => {
+  full(name, v, json);
+  if (!isKind(v as string)) bad(`kind is ${JSON.stringify(clip(v as string))}: use prompt, stop, permission, question or one of your own, of a to z, digits, _ and - (the first a letter)`);
+};
+const expiresIn: Check = (name, v, json) => {
+  number(name, v, json);
+  if ((v as number) < 1000 || (v as number) > 2_592_000_000) bad("expires_in is from 1000 to 2592000000 milliseconds");
+};
+const choices: Check = (name, v) => {
+  const wrong = () => bad(`${name} is not a list of 1 to 32 {"id", …}, each id once and of at most 64 bytes`);
+  if (!Array.isArray(v) || v.length === 0 || v.length > 32) wrong();
+  const seen = new Set<string>();
+  for (const c of v as unknown[]) {
+    const id: unknown = c !== null && typeof c === "object" && !Array.isArray(c) ? (c as { id?: unknown }).id : undefined;
+    // eslint-disable-next-line no-control-regex
+    if (typeof id !== "string" || id === "" || byteLength(id) > 64 || /[\u0000-\u001f\u007f-\u009f\ufffd]/.test(id) || halfCharacter.test(id) || seen.has(id)) wrong();
+    seen.add(id as string);
+  }
+};
+const endState: Check = (name, v, json) => {
+  text(name, v, json);
+  if (!["", "answered", "unknown"].includes(v as string)) bad(`state is ${JSON.stringify(clip(v as string))}: leave it out, or say unknown for what was handed over and may have been done`);
+};
+/** Checks the kinds of requests that a ref is limited to, if its rights are known. */
+function checkKinds(op: NamedOp): void {
+  const own = argValue(op, "rights");
+  for (const name of ["ask", "answer"]) {
+    const list = argValue(op, name);
+    if (!Array.isArray(list) || !Array.isArray(own)) continue;
+    if (list.length === 0 || list.length > 16) bad(`${name} names ${list.length} kinds of requests and names 1 to 16: leave it out for all`);
+    if (!own.includes(name)) bad(`${name} limits the right ${name}, which the new ref does not carry: add it, or leave ${name} out`);
+    for (const k of list as string[]) {
+      if (!isKind(k)) bad(`${name}: ${JSON.stringify(clip(k))} is not a kind of requests: prompt, stop, permission, question or one of your own, of a to z, digits, _ and - (the first a letter)`);
+    }
+  }
+}
+
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
 const anything: Param = { must: true, check: undefined };
@@ -199,12 +241,17 @@ const creation = { external: may(text), ref: must(newRef), hash: must(hash), lab
 const methods: Record<string, Record<string, Param>> = {
   create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order), origin: may(session), origin_at: may(number), origin_message: may(idOrNone) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
-  put: { key: must(key), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
-  remove: { key: must(key), expect: may(number), claim: may(number) },
+  put: { key: must(writtenKey), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
+  remove: { key: must(writtenKey), expect: may(number), claim: may(number) },
   patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number), claim: may(number) },
   add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number), claim: may(number) },
-  claim: { key: may(ownKey("claim")), prefix: may(ownPrefix), lease: must(lease), worker: may(worker) },
-  release: { key: must(ownKey("release")), claim: must(number) },
+  claim: { key: may(ownKey("claim")), prefix: may(ownPrefix), request: may(id), lease: must(lease), worker: may(worker) },
+  release: { key: may(ownKey("release")), request: may(id), claim: must(number) },
+  ask: { request: must(id), kind: must(requestKind), message: may(idOrNone), payload: { must: false, check: undefined }, choices: may(choices), expires_in: may(expiresIn) },
+  answer: {
+    request: must(id), choice: may(text), shown: may(text), reason: may(text), payload: { must: false, check: undefined }, claim: may(number), state: may(endState),
+  },
+  withdraw: { request: must(id), reason: may(text) },
   begin: { message: must(id), payload: must(object), schema_version: may(schema) },
   appendText: { key: must(partKey), offset: must(number), text: must(streamed) },
   finalize: {
@@ -214,7 +261,7 @@ const methods: Record<string, Record<string, Param>> = {
   share: {
     ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
     actor: may(text), seal: may(sealKey), expires_at: may(number), expires_in: may(number), from: may(number), redemptions: may(redemptions),
-    read_keys: may(keyList), write_keys: may(keyList), children: may(childRights),
+    read_keys: may(keyList), write_keys: may(keyList), ask: may(texts), answer: may(texts), children: may(childRights),
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},
@@ -252,8 +299,18 @@ export function checkOp(op: Intent): void {
   const named = (...names: string[]): number =>
     names.filter((name) => given.get(name)?.ref || (given.get(name)?.json?.trim() ?? "null") !== "null").length;
   if (op.method === "claim") {
-    if (named("key", "prefix") === 0) bad("claim needs key or prefix");
-    if (named("key", "prefix") === 2) bad("claim takes a key, or a prefix for the first free key below it, and not both");
+    if (named("key", "prefix", "request") === 0) bad("claim needs key or prefix or request");
+    if (named("key", "prefix", "request") > 1) bad("claim takes a key, a prefix for the first free key below it, or a request, and one of them alone");
+  }
+  if (op.method === "release") {
+    if (named("key", "request") === 0) bad("release needs key");
+    if (named("key", "request") === 2) bad("release takes a key or a request, and not both");
+  }
+  if (op.method === "ask" && argValue(op, "kind") === "stop" && named("message") === 0) bad("a stop names the turn that it stops: message is the id of its message");
+  if (op.method === "answer") {
+    const unknown = argValue(op, "state") === "unknown";
+    if (unknown && named("choice", "payload", "shown") > 0) bad("what ends as unknown has no answer: leave choice, payload and shown out");
+    if (!unknown && named("reason") === 1 && !given.get("state")?.ref) bad("reason says why a request ends as unknown: an answer's own words are its payload");
   }
   if (op.method === "revert") {
     if (named("to", "cursor") === 0) bad("revert needs to or cursor");
@@ -276,6 +333,7 @@ export function checkOp(op: Intent): void {
     });
     if (others.length > 0) bad(`children and ${others.join(", ")} exclude each other: what these name is of one session alone`);
   }
+  if (op.method === "share") checkKinds(op);
   for (const name of given.keys()) {
     if (!Object.hasOwn(params, name)) {
       const takes = Object.keys(params).sort().join(", ") || "nothing";
@@ -292,7 +350,7 @@ export function checkLimits(limits: Readonly<Record<string, unknown>>): void {
 }
 
 /** The features that a reader of sessions needs (keys): those of ops that change them so that an older reader misreads them. */
-export const features: readonly string[] = ["keys", "revert", "compact"];
+export const features: readonly string[] = ["keys", "revert", "compact", "requests"];
 
 /** Rights that came with the feature keys. */
 const laterRights: readonly string[] = ["break", "schema"];
@@ -304,7 +362,8 @@ export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const reverts = ops.some((op) => op.method === "revert" || op.method === "unrevert" || (op.method === "share" && hasRight(op, "revert")));
   const compacts = ops.some((op) => op.method === "compact" || (op.method === "share" && hasRight(op, "compact")));
   const reaches = ops.some((op) => op.method === "share" && op.args?.some((a) => a.name === "children"));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : [])];
+  const asks = ops.some((op) => aboutRequest(op) || (op.method === "share" && (hasRight(op, "ask") || hasRight(op, "answer") || op.args?.some((a) => a.name === "ask" || a.name === "answer"))));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : []), ...(asks ? ["requests"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */
@@ -315,7 +374,13 @@ function hasRight(op: NamedOp, right: string): boolean {
   return Array.isArray(given) && given.includes(right);
 }
 
+/** Whether an op is about a request. */
+function aboutRequest(op: NamedOp): boolean {
+  return ["ask", "answer", "withdraw"].includes(op.method) || (["claim", "release"].includes(op.method) && op.args?.some((a) => a.name === "request") === true);
+}
+
 function needsKeys(op: NamedOp): boolean {
+  if (aboutRequest(op)) return false;
   const has = (name: string): boolean => op.args?.some((a) => a.name === name) === true;
   switch (op.method) {
     case "patch": case "add": case "claim": case "release":

@@ -211,6 +211,9 @@ export interface Grant {
   /** The keys that it shows and writes, and all below those that end in "/"; empty: all. */
   readonly readKeys: readonly string[];
   readonly writeKeys: readonly string[];
+  /** The kinds of requests that it asks, and that it claims and answers; empty: all. */
+  readonly ask: readonly string[];
+  readonly answer: readonly string[];
   /** The rights in the session's children; empty: it does not reach them. */
   readonly children: readonly ChildRight[];
 }
@@ -292,6 +295,7 @@ function readGrant(grant: Struct): Grant {
     from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
     dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
     readKeys: (grant["readKeys"] ?? []) as string[], writeKeys: (grant["writeKeys"] ?? []) as string[],
+    ask: (grant["ask"] ?? []) as string[], answer: (grant["answer"] ?? []) as string[],
     children: (grant["children"] ?? []) as ChildRight[],
   };
 }

@@ -189,7 +189,7 @@ func TestNothingIsAttenuatedToMore(t *testing.T) {
 		"from":        {fault.Widening, func(a wire.Attenuation) { a.SetFrom(4) }},
 		"message":     {fault.Widening, func(a wire.Attenuation) { _ = a.SetMessage_("m2") }},
 		"actor":       {fault.Widening, func(a wire.Attenuation) { _ = a.SetActor("owner") }},
-		"other bits":  {fault.BadArgument, func(a wire.Attenuation) { a.SetRights(1 << 12) }},
+		"other bits":  {fault.BadArgument, func(a wire.Attenuation) { a.SetRights(1 << 13) }},
 		"a space's":   {fault.BadArgument, func(a wire.Attenuation) { a.SetRights(uint16(capability.Create)) }},
 		"an actor's":  {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetActor("owner/a/../b") }},
 		"a message's": {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetMessage_("\x01") }},

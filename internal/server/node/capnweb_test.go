@@ -41,7 +41,7 @@ func fields(t testing.TB, label string, v any, want string) object {
 	return o
 }
 
-const grantFields = "id target owner epoch rights methods expires from limit used label actor dead cut message seal readKeys writeKeys children"
+const grantFields = "id target owner epoch rights methods expires from limit used label actor dead cut message seal readKeys writeKeys children ask answer"
 
 func TestEveryMethodOverTheWeb(t *testing.T) {
 	t.Parallel()

@@ -285,5 +285,7 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	w.list(to.NewMethods, g.Methods)
 	w.list(to.NewReadKeys, g.ReadKeys)
 	w.list(to.NewWriteKeys, g.WriteKeys)
+	w.list(to.NewAsk, g.AskKinds)
+	w.list(to.NewAnswer, g.AnswerKinds)
 	return w.err
 }

@@ -288,7 +288,7 @@ func (h *Capability) Events(ctx context.Context, after fanout.Position, keys *se
 }
 
 // ApplyDirect applies ops, all or none, without recording them in a ledger. The methods are
-// create, put and remove, which may be repeated. When it returns nil, the ops are committed and
+// create, put, remove, ask, answer and withdraw, which may be repeated. When it returns nil, the ops are committed and
 // cursor is the session's after them.
 func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err error) {
 	o, refused := h.session()

@@ -143,6 +143,7 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	if refused == nil {
 		m.WriteKeys, refused = r.keys("write_keys", from.HasWriteKeys(), from.WriteKeys)
 	}
+	m.AskKinds, m.AnswerKinds = r.kinds(from.HasAsk(), from.Ask), r.kinds(from.HasAnswer(), from.Answer)
 	if refused == nil && from.Rights()&wire.KeyLimits != 0 && m.ReadKeys == nil && m.WriteKeys == nil {
 		refused = fault.BadArgument.With("the limits are said to be of keys and name none")
 	}
@@ -163,6 +164,18 @@ func (r *fieldReader) keys(name string, set bool, read func() (capnp.TextList, e
 		return nil, nil
 	}
 	return keys, capability.CheckKeys(name, keys)
+}
+
+// maxKinds bounds the kinds decoded. It is above the maximum of a grant, so that package capability refuses them.
+const maxKinds = 64
+
+// kinds decodes a list of kinds of requests, nil if it is not set.
+func (r *fieldReader) kinds(set bool, read func() (capnp.TextList, error)) []string {
+	if !set {
+		return nil
+	}
+	list, err := read()
+	return append([]string{}, r.texts(list, err, maxKinds)...)
 }
 
 // share goes through the committer like a batch, so that it is in the session's order, and the

@@ -38,6 +38,7 @@ type rows struct {
 	entries  map[string]map[string]*session.Entry
 	before   map[string]map[string]*session.Entry // by the fork, with their values
 	turns    map[string]map[string]*session.Turn
+	requests map[string]map[string]*session.OpenRequest
 	grants   map[string]*capability.Grant
 	audit    []*capability.AuditRow
 }
@@ -52,6 +53,7 @@ func New() *Store {
 		entries:  map[string]map[string]*session.Entry{},
 		before:   map[string]map[string]*session.Entry{},
 		turns:    map[string]map[string]*session.Turn{},
+		requests: map[string]map[string]*session.OpenRequest{},
 		grants:   map[string]*capability.Grant{},
 	}}
 }
@@ -381,6 +383,17 @@ func (r *rows) descends(id, ancestor string) bool {
 	return false
 }
 
+// Requests returns the rows of a session's requests, by id.
+func (s *Store) Requests(id string) map[string]*session.OpenRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]*session.OpenRequest{}
+	for request, r := range s.requests[id] {
+		out[request] = clone(r)
+	}
+	return out
+}
+
 // RemoveReverted removes the rows that settled reverts of a session hid.
 func (s *Store) RemoveReverted(id string) {
 	s.mu.Lock()
@@ -546,6 +559,14 @@ func (s *Store) save(c *session.Changes) error {
 	for _, t := range c.Turns {
 		put(s.turns, t.Session, t.Message, clone(t))
 	}
+	for _, r := range c.Requests {
+		put(s.requests, r.Session, r.ID, clone(r))
+	}
+	for id, requests := range c.DropRequests {
+		for _, request := range requests {
+			delete(s.requests[id], request)
+		}
+	}
 	for _, g := range c.Grants {
 		if s.grants[g.ID] != nil {
 			return fmt.Errorf("memtx: ref %s is there already", g.ID)
@@ -579,6 +600,7 @@ func (s *Store) save(c *session.Changes) error {
 	for _, id := range c.DropState {
 		delete(s.entries, id)
 		delete(s.turns, id)
+		delete(s.requests, id)
 		for _, e := range s.events[id] {
 			e.Payload = nil
 		}
@@ -601,7 +623,7 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Others, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans} {
+	for _, list := range [][]string{w.Sessions, w.Others, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans, w.Requests} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -748,7 +770,7 @@ func (s *Store) externalOf(x session.ExternalID) string {
 
 // checkTexts returns an error if a database would refuse a text of w.
 func checkTexts(w *session.ReadSet) error {
-	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans}
+	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns, w.OpenOrphans, w.Requests}
 	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
@@ -865,6 +887,14 @@ func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 			if t.Status == session.Streaming {
 				put(out.Turns, id, m, clone(t))
 			}
+		}
+	}
+	for _, id := range w.Requests {
+		if out.Requests == nil {
+			out.Requests = map[string][]*session.OpenRequest{}
+		}
+		for _, r := range s.requests[id] {
+			out.Requests[id] = append(out.Requests[id], clone(r))
 		}
 	}
 	for _, id := range w.OpenOrphans {

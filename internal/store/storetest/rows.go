@@ -62,13 +62,15 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	keys, written := *g, *grant(newRef(id), g.ID)
 	keys.ID, keys.Message, keys.ReadKeys, keys.WriteKeys = newRef(id), "", []string{"todo/", "message/msg_1"}, []string{"todo/mine/"}
 	written.WriteKeys = []string{"plan"}
+	kinds := grant(newRef(id), g.ID)
+	kinds.AskKinds, kinds.AnswerKinds = []string{"prompt", "stop"}, []string{"permission"}
 	reaching := grant(newRef(id), g.ID)
 	reaching.Children = capability.Read | capability.Compact
 	f.save(&session.Changes{
 		Sessions: []*session.Row{row}, Streams: []*ledger.Stream{stream},
 		Records: []session.StreamRecord{{Stream: session.StreamKey{Session: id, Outbox: outbox}, Record: full}},
 		Events:  []*session.Event{first, second, third}, Entries: []*session.Entry{inEvent, own},
-		Turns: []*session.Turn{turn, ended}, Grants: []*capability.Grant{g, none, &keys, &written, reaching},
+		Turns: []*session.Turn{turn, ended}, Grants: []*capability.Grant{g, none, &keys, &written, reaching, kinds},
 	}, id)
 
 	g.Rights, keys.Rights = capability.OwnerRights, capability.OwnerRights // an owner's ref is stored without the later rights, and has them
@@ -76,7 +78,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	named, other := session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "ses-outside"}, session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "other"}
 	rows := f.load(&session.ReadSet{
 		Sessions: []string{id}, Spaces: []string{space}, Streams: []session.StreamKey{key},
-		Records: []session.RecordRange{{Stream: key, From: 11, To: 11}}, Grants: []string{g.ID, none.ID, keys.ID, written.ID, reaching.ID, newRef(id)},
+		Records: []session.RecordRange{{Stream: key, From: 11, To: 11}}, Grants: []string{g.ID, none.ID, keys.ID, written.ID, reaching.ID, kinds.ID, newRef(id)},
 		Entries: map[string][]string{id: {inEvent.Key, own.Key, "message/none"}},
 		TurnsOf: map[string][]string{id: {"msg_1", "msg_0", "msg_none"}},
 		Logs:    map[string]uint64{id: 2}, External: []session.ExternalID{named, other},
@@ -88,6 +90,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	same(f, "grant without methods", rows.Grants[none.ID], none)
 	same(f, "grant for keys", rows.Grants[keys.ID], &keys)
 	same(f, "grant that writes a key", rows.Grants[written.ID], &written)
+	same(f, "grant for kinds of requests", rows.Grants[kinds.ID], kinds)
 	same(f, "grant that reaches children", rows.Grants[reaching.ID], reaching)
 	inEvent.Payload = first.Payload
 	same(f, "entry in its event", rows.Entries[id][inEvent.Key], inEvent)
@@ -95,7 +98,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	same(f, "turns", rows.Turns[id], map[string]*session.Turn{"msg_1": turn, "msg_0": ended})
 	same(f, "log", rows.Logs[id], []*session.Event{first, second})
 	same(f, "externals", rows.External, map[session.ExternalID]string{named: id})
-	if len(rows.Grants) != 5 || len(rows.Entries[id]) != 2 {
+	if len(rows.Grants) != 6 || len(rows.Entries[id]) != 2 {
 		f.Errorf("found what is not there: %v %v", rows.Grants, rows.Entries)
 	}
 	if rows.Now <= 0 {

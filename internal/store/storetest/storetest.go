@@ -162,6 +162,8 @@ var sharedTests = []test{
 	{"Turns", testTurns},
 	{"Claims", testClaims},
 	{"FreeKeys", testFreeKeys},
+	{"Requests", testRequests},
+	{"RequestsEndWithTheSpacesRef", testRequestsEndWithTheSpacesRef},
 	{"RevertScripts", testRevertScripts},
 	{"OrphansKeepTheLog", testOrphansKeepTheLog},
 	{"ReadTree", testReadTree},

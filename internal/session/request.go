@@ -1,0 +1,179 @@
+package session
+
+// Requests: what somebody asks of the agent of a session, or the agent of people, and what became of it.
+//
+//	request/ID        what was asked, by whom and until when: it never changes
+//	request/ID/state  what became of it; there is none until something did
+//
+// Both are values like any other to who reads, follows or folds a log: their events are puts. Only the ops
+// ask, claim, release, answer and withdraw change them, and the rules here:
+//
+//	open → claimed → answered | withdrawn | expired | unknown
+//
+// A request may be answered while it is open, by the first who does; whoever works on it for longer claims
+// it first. A claim whose lease is over counts as none, except for a prompt: what an agent was given may have
+// been done, so nobody is given it again. Only its claimer goes on with such a one or gives it back; anybody
+// else can end it, as unknown.
+//
+// What is open or claimed has a row of its own (OpenRequest), which ends with it.
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+// The kinds of requests that Mooring gives a meaning; others are their users' own.
+const (
+	KindPrompt     = "prompt"     // text for the agent: it is handed over at most once
+	KindStop       = "stop"       // ends the turn that the request names
+	KindPermission = "permission" // may the agent do this; the answer names the digest of what was shown
+	KindQuestion   = "question"
+)
+
+// RequestState is what became of a request.
+type RequestState string
+
+// The states. The last four are ends.
+const (
+	RequestOpen      RequestState = "open"
+	RequestClaimed   RequestState = "claimed"
+	RequestAnswered  RequestState = "answered"
+	RequestWithdrawn RequestState = "withdrawn"
+	RequestExpired   RequestState = "expired"
+	RequestUnknown   RequestState = "unknown" // it was handed over, and nobody knows what came of it
+)
+
+// Bounds of requests: of those open or claimed, MaxRefRequests of a ref that is not an owner's with its
+// descendants and MaxSessionRequests of a session; of one, its choices and its expiry, in milliseconds.
+const (
+	MaxRefRequests     = 32
+	MaxSessionRequests = 256
+	maxChoices         = 32
+	maxChoiceBytes     = 64
+	minExpiry          = 1000
+	maxExpiry          = 30 * 24 * 3600 * 1000
+)
+
+// OpenRequest is a request that is open or claimed.
+type OpenRequest struct {
+	Session string        `json:"-"`
+	ID      string        `json:"-"`
+	Kind    string        `json:"kind"`
+	Ref     string        `json:"ref"`               // it was asked under
+	Message string        `json:"message,omitempty"` // the message whose turn it is about; "" for none
+	Digest  string        `json:"digest"`            // SHA-256 of its payload, in hexadecimal
+	Choices []string      `json:"choices,omitempty"` // their ids; nil: any answer
+	Expires int64         `json:"expires,omitempty"` // Unix ms, while nobody has claimed it; 0 never
+	Claim   *RequestClaim `json:"claim,omitempty"`
+}
+
+// RequestClaim is who works on a request.
+type RequestClaim struct {
+	Cursor uint64 `json:"cursor"` // of the event that made it: what the claimer's ops name
+	Until  int64  `json:"until"`  // Unix ms: when the lease is over
+	Stream string `json:"stream"`
+	Worker string `json:"worker,omitempty"`
+}
+
+// Due returns when something happens to the request by itself, Unix ms; 0 for never.
+func (r *OpenRequest) Due() int64 {
+	switch {
+	case r.Claim == nil:
+		return r.Expires
+	case r.Kind == KindPrompt:
+		return 0
+	}
+	return r.Claim.Until
+}
+
+// Marshal and UnmarshalRequest are the form in which a store keeps a row, beside its session and id.
+func (r *OpenRequest) Marshal() string { return string(encode(r)) }
+
+// UnmarshalRequest parses the result of Marshal.
+func UnmarshalRequest(id, request, text string) (*OpenRequest, error) {
+	r := &OpenRequest{}
+	err := json.Unmarshal([]byte(text), r)
+	r.Session, r.ID = id, request
+	return r, err
+}
+
+// held returns the claim that is in force at a time, or of a prompt, which no lapse gives back; nil for none.
+func (r *OpenRequest) held(now int64) *RequestClaim {
+	if r.Claim != nil && (now < r.Claim.Until || r.Kind == KindPrompt) {
+		return r.Claim
+	}
+	return nil
+}
+
+// expired reports whether nobody may answer the request any more, though its row is still there.
+func (r *OpenRequest) expired(now int64) bool {
+	return r.Claim == nil && r.Expires != 0 && r.Expires <= now
+}
+
+const (
+	requestKind  = "request"
+	stateSuffix  = "/state"
+	requestStart = requestKind + "/"
+)
+
+// RequestKey returns the key of what a request asks.
+func RequestKey(id string) string { return requestStart + id }
+
+// RequestStateKey returns the key of what became of a request.
+func RequestStateKey(id string) string { return requestStart + id + stateSuffix }
+
+// RequestOf returns the id of the request that a key is about, and whether the key is that of its state.
+func RequestOf(key string) (id string, state, ok bool) {
+	id, ok = strings.CutPrefix(key, requestStart)
+	id, state = strings.CutSuffix(id, stateSuffix)
+	return id, state, ok
+}
+
+// requestPayload is what was asked. Payload and Choices are in it byte for byte (marshal).
+type requestPayload struct {
+	Kind    string    `json:"kind"`
+	Message string    `json:"message,omitempty"`
+	Digest  string    `json:"digest"`
+	Expires int64     `json:"expires_at,omitempty"` // Unix ms
+	By      requestBy `json:"by"`
+	At      int64     `json:"at"` // Unix ms
+}
+
+// requestBy is who did something.
+type requestBy struct {
+	Ref   string `json:"ref"`
+	Actor string `json:"actor"`
+}
+
+// statePayload is what became of a request. An answer's payload is in it byte for byte.
+type statePayload struct {
+	State  RequestState `json:"state"`
+	Claim  uint64       `json:"claim,omitempty"`  // cursor of the claim
+	Outbox string       `json:"outbox,omitempty"` // of the claimer
+	Worker string       `json:"worker,omitempty"`
+	Until  int64        `json:"until,omitempty"` // of the claim's lease, Unix ms
+	Choice string       `json:"choice,omitempty"`
+	Reason string       `json:"reason,omitempty"`
+	By     *requestBy   `json:"by,omitempty"` // nil: it happened by itself
+	At     int64        `json:"at"`           // Unix ms
+}
+
+// withRaw returns v's JSON object with further members, whose values are JSON text and stay as they are; nil ones
+// are left out.
+func withRaw(v any, members ...any) []byte {
+	text := encode(v)
+	text = text[:len(text)-1]
+	for i := 0; i < len(members); i += 2 {
+		if raw := members[i+1].([]byte); raw != nil {
+			text = append(append(append(text, `,"`...), members[i].(string)+`":`...), trimSpace(raw)...)
+		}
+	}
+	return append(text, '}')
+}
+
+// mayAnswer reports whether a ref answers, and claims, requests of a kind.
+func mayAnswer(g *capability.Grant, kind string) bool {
+	return g.Rights.Has(capability.Answer) && capability.AllowsKind(g.AnswerKinds, kind)
+}
