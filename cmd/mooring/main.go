@@ -64,6 +64,7 @@ type cliEnv struct {
 var commands = []func(*cliEnv) *cobra.Command{
 	serveCmd,
 	sessionCmd,
+	runCmd,
 	shareCmd,
 	linkCmd,
 	redeemCmd,

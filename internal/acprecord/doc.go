@@ -23,6 +23,7 @@
 //	text of a part      partText; what follows is another part
 //	a tool call's part  input and output shownBytes each, the texts of at most maxFiles changes fileBytes together; all are
 //	                    cut, and end in an ellipsis
-//	a turn              Config.TurnBytes of what is recorded, maxTools tool calls known; then Update reports ErrFlood
+//	a turn              Config.TurnBytes of what is recorded, Config.TurnText of text, maxTools tool calls; then Update
+//	                    reports ErrFlood. The values of maxKept tool calls that have ended are kept
 //	commands, options   shownBytes each, or they are left out
 package acprecord

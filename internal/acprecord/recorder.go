@@ -36,22 +36,25 @@ type Config struct {
 
 	Gather    time.Duration // how long text waits for more; default 50 ms
 	Chunk     int           // bytes of text that do not wait; default 4 KiB
-	TurnBytes int           // of a turn's ops; default 64 MiB
+	TurnBytes int           // of a turn's ops; default 256 MiB
+	TurnText  int           // of a turn's text, as JSON: the event of its end has all of it; default 16 MiB
 }
 
 // Bounds that no configuration changes.
 const (
-	partText   = 1 << 20
-	opText     = 256 << 10
-	shownBytes = 256 << 10 // of an input, an output, a text before or after a change
-	fileBytes  = 512 << 10 // of the texts of a tool call's changes together
-	maxPayload = 3 << 20   // of a part; the server's limit is 4 MiB
-	maxFiles   = 64        // changed by a tool call
-	maxTools   = 10_000
-	maxReason  = 8000        // bytes of why a turn failed
-	slowBytes  = 16 << 10    // a tool call's part of more is put less often while it runs
-	slowGather = time.Second // namely this often
-	idleTurn   = 2 * time.Second
+	partText    = 1 << 20
+	opText      = 256 << 10
+	shownBytes  = 256 << 10 // of an input, an output, a text before or after a change
+	fileBytes   = 512 << 10 // of the texts of a tool call's changes together
+	maxPayload  = 3 << 20   // of a part; the server's limit is 4 MiB
+	maxFiles    = 64        // changed by a tool call
+	maxTools    = 10_000
+	maxKept     = 64 // tool calls of a turn that have ended and whose values are kept
+	answerBytes = 16 << 10
+	maxReason   = 8000        // bytes of why a turn failed
+	slowBytes   = 16 << 10    // a tool call's part of more is put less often while it runs
+	slowGather  = time.Second // namely this often
+	idleTurn    = 2 * time.Second
 )
 
 // ErrFlood is reported when a turn has more than may be recorded of it.
@@ -68,6 +71,7 @@ type Recorder struct {
 	turn     *turn
 	lastTurn string
 	tools    map[string]*tool // by the agent's id, of the last turn and the one before
+	over     []*tool          // those of the turn that have ended, as far as their values are kept
 	cost     float64          // of the session so far
 	unasked  int              // turns without a prompt so far
 	lastTime int64            // of the newest change
@@ -82,7 +86,9 @@ type turn struct {
 	cost    float64 // of the session, before it
 	parts   int
 	bytes   int
+	text    int
 	growing *growing
+	answer  string // the text of the last part of text, as far as answerBytes
 	plan    string // its part's id
 	dirty   []*tool
 }
@@ -101,7 +107,8 @@ type growing struct {
 func New(cfg Config, begun int64) *Recorder {
 	defaults.Set(&cfg.Gather, 50*time.Millisecond)
 	defaults.Set(&cfg.Chunk, 4<<10)
-	defaults.Set(&cfg.TurnBytes, 64<<20)
+	defaults.Set(&cfg.TurnBytes, 256<<20)
+	defaults.Set(&cfg.TurnText, 16<<20)
 	return &Recorder{cfg: cfg, title: cfg.Title, begun: begun, tools: map[string]*tool{}}
 }
 
@@ -119,9 +126,17 @@ func (r *Recorder) Turn() string {
 	return r.turn.id
 }
 
+// Answer returns the last text of the turn that is open, of answerBytes at most.
+func (r *Recorder) Answer() string {
+	if r.turn == nil {
+		return ""
+	}
+	return r.turn.answer
+}
+
 // Prompt records a prompt: the message of the user, with its content blocks as parts, and the turn that it begins.
 func (r *Recorder) Prompt(now time.Time, user, turnID string, blocks []json.RawMessage) []Op {
-	ops := r.closeUnasked(now)
+	ops := r.CloseUnasked(now)
 	ms := now.UnixMilli()
 	if r.begun == 0 {
 		r.begun = ms
@@ -144,7 +159,7 @@ func (r *Recorder) begin(ms int64, user, id string) Op {
 			delete(r.tools, call)
 		}
 	}
-	r.lastTurn = id
+	r.lastTurn, r.over = id, nil
 	r.turn = &turn{id: id, user: user, begun: ms, cost: r.cost}
 	return Op{Method: session.MethodBegin, Message: id, Payload: encode(r.message(ms, "", nil, nil))}
 }
@@ -177,12 +192,30 @@ func (r *Recorder) count(ops []Op) error {
 		return nil
 	}
 	for i := range ops {
-		r.turn.bytes += len(ops[i].Payload) + len(ops[i].Text) + 100
+		n := quotedLen(ops[i].Text)
+		r.turn.bytes += len(ops[i].Payload) + n + 100
+		if r.turn.growing != nil && strings.HasSuffix(ops[i].Key, "/"+r.turn.growing.id) {
+			r.turn.text += len(ops[i].Payload) + n
+		}
 	}
-	if r.turn.bytes > r.cfg.TurnBytes || len(r.tools) > maxTools {
+	if r.turn.bytes > r.cfg.TurnBytes || r.turn.text > r.cfg.TurnText || len(r.tools) > maxTools {
 		return ErrFlood
 	}
 	return nil
+}
+
+// quotedLen returns about how long a text is as JSON.
+func quotedLen(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ':
+			n += 5
+		case c == '"' || c == '\\':
+			n++
+		}
+	}
+	return n
 }
 
 // need returns the op that begins a turn without a prompt, if none is open.
@@ -219,6 +252,12 @@ func (r *Recorder) chunk(ms int64, u *acp.Update) []Op {
 		}
 		piece := firstBytes(text, min(opText-g.text.Len(), partText-g.length-g.text.Len()))
 		g.text.WriteString(piece)
+		if kind == "text" {
+			if g.length == 0 && g.text.Len() == len(piece) {
+				r.turn.answer = ""
+			}
+			r.turn.answer = firstBytes(r.turn.answer+firstBytes(piece, answerBytes), answerBytes)
+		}
 		text = text[len(piece):]
 		if g.text.Len() >= r.cfg.Chunk {
 			ops = append(ops, r.flushText()...)
@@ -273,7 +312,7 @@ func (r *Recorder) Flush(now time.Time) []Op {
 		return append(ops, r.flushState()...)
 	}
 	if r.turn != nil && r.turn.user == "" && ms >= r.lastTime+idleTurn.Milliseconds() {
-		return r.closeUnasked(now)
+		return r.CloseUnasked(now)
 	}
 	return nil
 }
@@ -308,8 +347,8 @@ func (r *Recorder) settle(ms int64) []Op {
 	return ops
 }
 
-// closeUnasked ends a turn that had no prompt.
-func (r *Recorder) closeUnasked(now time.Time) []Op {
+// CloseUnasked ends a turn that had no prompt, if one is open.
+func (r *Recorder) CloseUnasked(now time.Time) []Op {
 	if r.turn == nil || r.turn.user != "" {
 		return nil
 	}

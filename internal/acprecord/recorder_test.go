@@ -199,7 +199,7 @@ func TestFloodEnds(t *testing.T) {
 			return &acp.Update{Kind: acp.Plan, Entries: encode([]map[string]string{{"content": big, "status": strconv.Itoa(i)}})}
 		},
 	} {
-		r := New(Config{Session: "s", TurnBytes: 4 << 20}, 1)
+		r := New(Config{Session: "s", TurnBytes: 4 << 20, TurnText: 2 << 20}, 1)
 		r.Prompt(now, "u", "t", nil)
 		total := 0
 		for i := 0; ; i++ {

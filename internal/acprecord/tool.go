@@ -22,11 +22,13 @@ type tool struct {
 	status   string
 	where    []acp.Location
 	input    json.RawMessage // cut
+	whole    json.RawMessage // the input, for permissions, until the call is over
 	output   json.RawMessage // cut
 	files    []change
 	pictures []part
 	dirty    bool
-	size     int // of its part when it was last put
+	closed   bool // it has ended long ago, and its values are not kept: nothing more is taken
+	size     int  // of its part when it was last put
 }
 
 // toolCall records what an update says of a tool call.
@@ -43,11 +45,18 @@ func (r *Recorder) toolCall(ms int64, u acp.ToolCall, content json.RawMessage) [
 		t = &tool{turn: r.turn.id, id: r.nextPart(), call: clip(u.ID, 200), begun: ms, kind: "other", status: "pending"}
 		r.tools[u.ID] = t
 	}
+	if t.closed {
+		return nil
+	}
 	first := t.size == 0
+	if r.turn != nil {
+		r.turn.bytes += len(u.RawInput)
+	}
 	t.take(r.cfg.Session, u, content)
 	over := t.status == "completed" || t.status == "error"
 	if over && t.ended == 0 {
 		t.ended = ms
+		r.keep(t)
 	} else if !over {
 		t.ended = 0
 	}
@@ -65,6 +74,16 @@ func (r *Recorder) toolCall(ms int64, u acp.ToolCall, content json.RawMessage) [
 		r.wait(ms, r.cfg.Gather)
 	}
 	return ops
+}
+
+// keep keeps the values of a tool call that has ended, and those of maxKept others.
+func (r *Recorder) keep(t *tool) {
+	if r.over = append(r.over, t); len(r.over) > maxKept {
+		if old := r.over[0]; old.ended != 0 {
+			*old = tool{turn: old.turn, id: old.id, closed: true}
+		}
+		r.over = r.over[1:]
+	}
 }
 
 // flushTools records the tool calls that have changed.
@@ -102,7 +121,10 @@ func (t *tool) take(sessionID string, u acp.ToolCall, content json.RawMessage) {
 		t.where = u.Locations[:min(len(u.Locations), maxFiles)]
 	}
 	if present(u.RawInput) {
-		t.input = cutJSON(u.RawInput)
+		t.input, t.whole = cutJSON(u.RawInput), u.RawInput
+	}
+	if t.status == "completed" || t.status == "error" {
+		t.whole = nil
 	}
 	texts := t.content(sessionID, content)
 	switch {
@@ -256,3 +278,61 @@ func (r *Recorder) plan(ms int64, entries json.RawMessage) []Op {
 
 // present reports whether a member is there: null is not.
 func present(text json.RawMessage) bool { return len(text) > 0 && string(text) != "null" }
+
+// Shown returns what a permission is asked for, as people are shown it: what is known of the tool call, and what the question
+// says of it. Nothing is cut: the answer is bound to all of it.
+func (r *Recorder) Shown(raw json.RawMessage) json.RawMessage {
+	type asks struct {
+		Title     string            `json:"title,omitempty"`
+		Kind      string            `json:"kind,omitempty"`
+		Input     json.RawMessage   `json:"input,omitempty"`
+		Locations []acp.Location    `json:"locations,omitempty"`
+		Content   []json.RawMessage `json:"content,omitempty"`
+	}
+	u, err := acp.Read[struct {
+		acp.ToolCall
+		Content json.RawMessage `json:"content"`
+	}](raw)
+	if err != nil {
+		return encode(map[string]json.RawMessage{"tool": raw})
+	}
+	var a asks
+	if t := r.tools[u.ID]; t != nil {
+		a = asks{Title: t.title, Kind: t.kind, Locations: t.where, Input: t.whole}
+	}
+	if u.Title != nil {
+		a.Title = *u.Title
+	}
+	if u.Tool != nil {
+		a.Kind = *u.Tool
+	}
+	if present(u.RawInput) {
+		a.Input = u.RawInput
+	}
+	if u.Locations != nil {
+		a.Locations = u.Locations
+	}
+	shown := struct {
+		Tool asks   `json:"tool"`
+		Diff []diff `json:"diff,omitempty"`
+	}{Tool: a}
+	list, err := acp.Read[[]json.RawMessage](u.Content)
+	if err != nil {
+		list = []json.RawMessage{u.Content}
+	}
+	for _, raw := range list {
+		if c, err := acp.Read[acp.ToolContent](raw); err == nil && c.Type == "diff" {
+			shown.Diff = append(shown.Diff, diff{c.Path, c.Old, c.New})
+			continue
+		}
+		shown.Tool.Content = append(shown.Tool.Content, raw)
+	}
+	return encode(shown)
+}
+
+// diff is a change that a permission is asked for.
+type diff struct {
+	Path string  `json:"path"`
+	Old  *string `json:"old"` // null: it is a new file
+	New  string  `json:"new"`
+}

@@ -31,6 +31,25 @@ const (
 	ServerPublishAfter    = "server.publish.after"     // subscribers are notified
 )
 
+// The steps of a prompt on its way to an agent, which mooring run takes.
+const (
+	RunStartBefore = "run.start.before" // the journal has the agent's mark, no process is started
+	RunStartAfter  = "run.start.after"  // the journal has the process
+	RunClaimBefore = "run.claim.before" // the journal says that the prompt is being claimed
+	RunClaimAfter  = "run.claim.after"  // the claim was answered, the journal does not say so
+	RunHandBefore  = "run.hand.before"  // the turn has begun, the journal does not say that the prompt is handed over
+	RunHanding     = "run.handing"      // the journal says so, nothing is sent
+	RunHanded      = "run.handed"       // the prompt was written
+	RunHeard       = "run.heard"        // the agent has said something
+	RunEndBefore   = "run.end.before"   // the agent has answered, the end is not committed
+	RunEndAfter    = "run.end.after"    // the end is committed, the journal does not say so
+)
+
+// OfRuns lists the points of mooring run, in their order.
+func OfRuns() []string {
+	return []string{RunStartBefore, RunStartAfter, RunClaimBefore, RunClaimAfter, RunHandBefore, RunHanding, RunHanded, RunHeard, RunEndBefore, RunEndAfter}
+}
+
 // All lists every point, in the corridor's order.
 func All() []string {
 	return []string{
@@ -42,4 +61,4 @@ func All() []string {
 	}
 }
 
-func isKnown(name string) bool { return slices.Contains(All(), name) }
+func isKnown(name string) bool { return slices.Contains(append(All(), OfRuns()...), name) }

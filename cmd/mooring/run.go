@@ -1,0 +1,154 @@
+// mooring run: runs an agent for a session, by the Agent Client Protocol.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/acprun"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
+)
+
+// runFlags are which agent is run, and for which session.
+type runFlags struct {
+	owner, session, shareTo, dir, label string
+	permissionTimeout                   time.Duration
+}
+
+func runCmd(sh *cliEnv) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [--session REF] [--share-to FILE] -- COMMAND [ARGUMENT…]",
+		Short: "Run an agent for a session: record what it does, hand it what is asked of it",
+		Long: "Start COMMAND, an agent that speaks the Agent Client Protocol on standard input and output, and\n" +
+			"record all that it does in a session: a new one, whose id is printed, or that of --session.\n" +
+			"Prompts and stops that are asked in the session (mooring session ask, or a page) are handed to the\n" +
+			"agent, each prompt at most once; permissions that the agent asks for are requests in the session,\n" +
+			"which anybody may answer who has the right (mooring session answer). Ctrl-C ends the turn, the agent\n" +
+			"and all that it has started.\n\n" +
+			"Run again with --session, it goes on with the agent's own session, where the agent can. A prompt\n" +
+			"that was being handed over when the run was killed is never handed over again: it ends as unknown.\n\n" + refHelp,
+		Example: "  mooring run --share-to phone.ref -- opencode acp\n  mooring run --session ses_01J… --permission-timeout 10m -- npx @zed-industries/claude-code-acp",
+		Args:    cobra.ArbitraryArgs,
+	}
+	h := withHome(sh, cmd)
+	flags := cmd.Flags()
+	ownerFlag(cmd, &f.owner)
+	flags.StringVar(&f.session, "session", "", "a REF of the session to go on with (default: a new one)")
+	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
+	flags.StringVar(&f.dir, "dir", "", "the folder in which the agent works (default: this one)")
+	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
+	durationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fault.Usage.With("say which agent to run, after --, such as mooring run -- opencode acp")
+		case f.session != "" && f.label != "":
+			return fault.Usage.With("--label is for a new session: leave it out with --session")
+		}
+		if err := rejectZeroLimits(flags, "permission-timeout"); err != nil {
+			return err
+		}
+		dir, err := workDir(f.dir)
+		if err != nil {
+			return err
+		}
+		body := func(ctx context.Context, c *client.Client) error { return h.runAgent(ctx, c, &f, dir, args) }
+		if f.session == "" {
+			return h.withClient(cmd.Context(), body)
+		}
+		return h.withRef(cmd.Context(), f.session, body)
+	}
+	return cmd
+}
+
+// workDir returns the agent's folder as an absolute path.
+func workDir(name string) (string, error) {
+	dir, err := filepath.Abs(name)
+	if err != nil {
+		return "", fmt.Errorf("--dir: %w", err)
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", fault.Usage.With("--dir: there is no folder %s", dir)
+	}
+	return dir, nil
+}
+
+func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags, dir string, command []string) error {
+	home, err := h.makeHomeDir()
+	if err != nil {
+		return err
+	}
+	journals := filepath.Join(home, "runs")
+	if err := privatedir.Make(journals, "the folder of runs"); err != nil {
+		return err
+	}
+	s, err := h.sessionToRun(ctx, c, f)
+	if err != nil {
+		return err
+	}
+	if err := h.shareRun(ctx, c, s, f.shareTo); err != nil {
+		return err
+	}
+	if err := h.rememberOwner(h.ownerUsed); err != nil {
+		return err
+	}
+	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
+		return err
+	}
+	err = acprun.Run(ctx, acprun.Config{
+		Client: c, Session: s, Journal: filepath.Join(journals, s.ID()+".jsonl"), Command: command, Dir: dir, Version: version(),
+		PermissionTimeout: f.permissionTimeout,
+		Report:            func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+	})
+	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
+	return err
+}
+
+// sessionToRun returns the session of --session, or a new one.
+func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFlags) (*client.Session, error) {
+	if f.session != "" {
+		return h.session(ctx, c, f.session)
+	}
+	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	if err != nil {
+		return nil, err
+	}
+	s, b := space.Create(client.CreateOptions{Label: f.label})
+	to, err := newRefFile("", false)
+	if err != nil {
+		return nil, err
+	}
+	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), to, "creation", "the agent is started meanwhile, and what it does arrives later")
+	if refused != nil {
+		err = refused
+	}
+	return s, err
+}
+
+// shareRun writes a ref of the session to a file, for who watches and steers the agent; "" is none.
+func (h *homeFlags) shareRun(ctx context.Context, c *client.Client, s *client.Session, name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := newRefFile(name, false)
+	if err != nil {
+		return err
+	}
+	b := s.Batch()
+	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Ask | capability.Answer, Label: "run"})
+	_, refused, err := h.commitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
+	if refused != nil {
+		err = refused
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+//go:build unix
+
+// Agents that misbehave: each ends in one clear state, and leaves nothing.
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/acpagent"
+)
+
+// TestAgentsThatDoNotBegin has agents that fail before they are ready: the run ends and says why, and the session does.
+func TestAgentsThatDoNotBegin(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ at, what, words string }{
+		{"initialize", "die", "exit status 9; it printed last: cannot go on: out of ideas"},
+		{"initialize", "refuse", "I would rather not"},
+		{"initialize", "version", "version 7"},
+		{"initialize", "wrong", "not as the protocol has it"},
+		{"initialize", "rubbish", "not of the protocol"},
+		{"session/new", "die", "exit status 9"},
+		{"session/new", "auth", "log in"},
+		{"session/new", "refuse", "refused a session"},
+		{"session/new", "wrong", "not as the protocol has it"},
+		{"session/new", "rubbish", "not of the protocol"},
+	} {
+		t.Run(c.at+" "+c.what, func(t *testing.T) {
+			t.Parallel()
+			g := newCLI(t, "").runs(acpagent.Script{At: c.at, What: c.what, Deaf: c.what == "rubbish"})
+			code := <-g.ended
+			g.ended <- code
+			if code != exitRefused || !strings.Contains(g.err.String(), c.words) {
+				t.Errorf("the run ended with %d: %s", code, g.err.String())
+			}
+			g.nothingLeft()
+			g.ok("outbox", "drain")
+			if got := g.value("agent"); !strings.Contains(got, `"state":"failed"`) || !strings.Contains(got, c.words[:min(10, len(c.words))]) {
+				t.Errorf("the agent is %s", got)
+			}
+		})
+	}
+}
+
+// TestAgentsThatFailAtAPrompt has agents that fail when they have got a prompt. The next prompt is answered by another process.
+func TestAgentsThatFailAtAPrompt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ prompt, state, words, message string }{
+		{"die", "unknown", "", `"error"`},
+		{"say:a die", "answered", "exit status 9", `"Interrupted"`},
+		{"refuse", "answered", "I would rather not", `"AgentError"`},
+		{"say:a wrong", "answered", "not as the protocol", `"AgentError"`},
+		{"say:a flood", "answered", "wrote too much", `"Interrupted"`},
+		{"say:a rubbish", "answered", "not of the protocol", `"Interrupted"`},
+		{"noise say:a", "answered", "end_turn", `"finish":"stop"`},
+		{"fork fork:away say:a die", "answered", "exit status 9", `"Interrupted"`},
+		{"late", "answered", "end_turn", `"finish":"stop"`},
+		{"file", "answered", "no-files", `"finish":"stop"`},
+	} {
+		t.Run(c.prompt, func(t *testing.T) {
+			t.Parallel()
+			g := newCLI(t, "").runs(acpagent.Script{})
+			id := g.ask(c.prompt)
+			got := g.until("prompt", c.state, id)
+			if text := fmt.Sprint(got["answer"], got["reason"]); !strings.Contains(text, c.words) {
+				t.Errorf("it ended as %v", got)
+			}
+			if m := g.value("message/turn_" + id); !strings.Contains(m, c.message) || !strings.Contains(m, `"completed":`) {
+				t.Errorf("its turn is %s", m)
+			}
+			next := g.ask("say:next")
+			if got := g.until("prompt", "answered", next); !strings.Contains(fmt.Sprint(got["answer"]), "end_turn") {
+				t.Errorf("the next one ended as %v", got)
+			}
+			if n := len(g.prompts()); n != 2 {
+				t.Errorf("the agents got %d prompts", n)
+			}
+			if code := g.end(); code != exitOK {
+				t.Errorf("the run ended with %d: %s", code, g.err.String())
+			}
+		})
+	}
+}
+
+// TestAHungAgentIsStopped has an agent that answers nothing any more.
+func TestAHungAgentIsStopped(t *testing.T) {
+	t.Parallel()
+	g := newCLI(t, "").runs(acpagent.Script{Deaf: true})
+	id := g.ask("say:a fork:away hang")
+	if !g.soon(func() bool {
+		return strings.Contains(g.runIn("", "session", "get", g.session, "part/turn_"+id+"/prt_000001").out, `"a"`)
+	}) {
+		t.Fatal("it said nothing")
+	}
+	if code := g.end(); code != exitOK {
+		t.Errorf("the run ended with %d: %s", code, g.err.String())
+	}
+	g.nothingLeft()
+	g.ok("outbox", "drain")
+	if got := g.until("prompt", "answered", id); !strings.Contains(fmt.Sprint(got["answer"]), "mooring run was ended") {
+		t.Errorf("it ended as %v", got)
+	}
+}
+
+// TestPermissions has the ends of permissions.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	g := newCLI(t, "").runs(acpagent.Script{}, "--permission-timeout", "1s")
+	for _, c := range []struct{ what, words string }{
+		{"once", "[ls:selected:once]"}, {"always", "[ls:selected:always]"}, {"no", "[ls:selected:no]"},
+		{"nobody", "[ls:selected:no]"}, {"withdraw", "[ls:selected:no]"}, {"stop", "[ls:cancelled:]"},
+	} {
+		id := g.ask("ask:ls")
+		p := ""
+		if c.what != "nobody" {
+			p = g.until("permission", "open", "")["request"].(string)
+		}
+		switch c.what {
+		case "nobody":
+		case "stop":
+			g.ok("session", "ask", g.session, "stop", "--message", "turn_"+id)
+		case "withdraw":
+			g.okIn(`{"method":"withdraw","request":"`+p+`"}`, "session", "append", g.session, "--wait")
+		default:
+			g.ok("session", "answer", g.session, p, c.what)
+		}
+		if got := g.until("prompt", "answered", id); !strings.Contains(fmt.Sprint(got["answer"]), c.words) {
+			t.Errorf("%s: it ended as %v", c.what, got)
+		}
+		if p != "" {
+			for _, r := range g.requests() {
+				if r["kind"] == "permission" && r["state"] == "open" {
+					t.Errorf("%s: a permission is open: %v", c.what, r)
+				}
+			}
+		}
+	}
+}
+
+func TestRunUsage(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	r.fails(exitUsage, "which agent", "run")
+	r.fails(exitUsage, "no folder", "run", "--dir", "/nowhere", "true")
+	r.fails(exitUsage, "--permission-timeout", "run", "--permission-timeout", "0s", "true")
+	r.fails(exitUsage, "--label", "run", "--session", "ses_1", "--label", "x", "true")
+	r.fails(exitRefused, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
+	g := r.runs(acpagent.Script{})
+	r.fails(exitRefused, "another mooring run", "run", "--session", g.session, "true")
+	bad := strings.TrimSpace(g.ok("session", "ask", g.session, "prompt", "--payload", `{"words":1}`))
+	if got := g.until("prompt", "answered", bad); !strings.Contains(fmt.Sprint(got["answer"]), "payload") {
+		t.Errorf("it ended as %v", got)
+	}
+}

@@ -1,0 +1,116 @@
+//go:build unix
+
+// Runs that are killed: a prompt is handed over at most once, and ends in one state.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/acpagent"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
+)
+
+// asProcess starts a run as a process of its own.
+func (g *runRig) asProcess(ctx context.Context, env ...string) (*exec.Cmd, *lockbuf.Buffer) {
+	g.t.Helper()
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"run", "--home", g.home(), "--session", g.session, "--"}, g.agentCommand()...)...)
+	cmd.Env = append(os.Environ(), append(env, asMooring+"=1")...)
+	out := &lockbuf.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	return cmd, out
+}
+
+// TestRunsAreKilledAtEveryStep kills the runner at each step of a prompt's way, with agents that load their sessions, resume them, or
+// neither, and lets another go on.
+func TestRunsAreKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	// What becomes of the prompt, and how often the agent gets it.
+	type end struct {
+		words string
+		got   int
+	}
+	answered, unknown, interrupted := "answered end_turn", "unknown", "answered error the runner was ended"
+	ends := map[string]end{
+		crashpoint.RunStartBefore: {answered, 1},
+		crashpoint.RunStartAfter:  {answered, 1},
+		crashpoint.RunClaimBefore: {answered, 1},
+		crashpoint.RunClaimAfter:  {answered, 1},
+		crashpoint.RunHandBefore:  {answered, 1},
+		crashpoint.RunHanding:     {unknown, 0},
+		crashpoint.RunHanded:      {unknown, -1}, // it was written: whether the agent has read it depends on the agent
+		crashpoint.RunHeard:       {interrupted, 1},
+		crashpoint.RunEndBefore:   {interrupted, 1},
+		crashpoint.RunEndAfter:    {answered, 1},
+	}
+	agents := map[string]acpagent.Script{"loads": {Load: true}, "loads, without ids": {Load: true, NoIDs: true}, "resumes, and is deaf": {Resume: true, Deaf: true}, "forgets": {}}
+	for _, point := range crashpoint.OfRuns() {
+		for name, script := range agents {
+			t.Run(point+" "+name, func(t *testing.T) {
+				t.Parallel()
+				want, ok := ends[point]
+				if !ok {
+					t.Fatal("the table has no end for it")
+				}
+				r := newCLI(t, "")
+				script.Dir = t.TempDir()
+				g := &runRig{cliRig: r, script: script, session: strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))}
+				id := g.ask("say:a")
+				cmd, out := g.asProcess(t.Context(), crashpoint.Env+"="+point)
+				if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
+					t.Fatalf("the run was not killed: %v: %s", err, out.String())
+				}
+				g.begin("--session", g.session)
+				if !g.soon(func() bool {
+					state := fmt.Sprint(g.requests()[0]["state"])
+					return state == "answered" || state == "unknown"
+				}) {
+					t.Fatalf("it does not end: %v: %s", g.requests(), g.err.String())
+				}
+				got := g.requests()[0]
+				text := fmt.Sprint(got["state"], " ", got["answer"], got["reason"])
+				prompts := len(g.prompts())
+				if want.got == -1 {
+					if want.words = unknown; prompts == 1 && script.Load && !script.NoIDs {
+						want.words = interrupted // its history has the prompt
+					}
+				} else if prompts != want.got {
+					t.Errorf("the agent got it %d times", prompts)
+				}
+				if prompts > 1 {
+					t.Errorf("the agent got %q", g.prompts())
+				}
+				for word := range strings.FieldsSeq(want.words) {
+					if !strings.Contains(text, word) {
+						t.Errorf("it ended as %s, without %q", text, word)
+					}
+				}
+				if got := g.prompts(); want.words != unknown && (len(got) != 1 || got[0] != "say:a") {
+					t.Errorf("the agent got %q", got)
+				}
+				if m := g.runIn("", "session", "get", g.session, "message/turn_"+id).out; prompts == 1 && !strings.Contains(m, `"completed":`) {
+					t.Errorf("its turn is %s", m)
+				}
+				next := g.ask("say:b")
+				if got := g.until("prompt", "answered", next); !strings.Contains(fmt.Sprint(got["answer"]), "end_turn") {
+					t.Errorf("the next one ended as %v", got)
+				}
+				if code := g.end(); code != exitOK {
+					t.Errorf("the run ended with %d: %s", code, g.err.String())
+				}
+				if list := g.ok("outbox", "list", "--json"); strings.Contains(list, "rejected") || strings.Contains(list, "conflict") {
+					t.Errorf("ops were refused:\n%s", list)
+				}
+			})
+		}
+	}
+}

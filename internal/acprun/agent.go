@@ -1,0 +1,364 @@
+package acprun
+
+// The agent: its process, the calls until it is ready, and what it says.
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/acp"
+	"github.com/mooring-rpc/mooring/internal/acprecord"
+	"github.com/mooring-rpc/mooring/internal/agentproc"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+)
+
+// agent is a process that was started.
+type agent struct {
+	proc     *agentproc.Process
+	ending   chan struct{} // closed when nothing that it says counts any more
+	calls    uint64
+	waits    map[uint64]string // calls that are not answered, with their methods
+	deadline time.Time         // for the calls until it is ready
+	info     acp.Initialized
+	session  string // the agent's id of it; "" until it is ready
+	ready    bool
+	opening  string            // the method by which its session is opened
+	found    map[string]bool   // ids of messages in its history
+	asks     map[string]*asked // permissions that it waits for, by request
+	rubbish  int
+	first    string // line of rubbish
+	broken   error  // nothing can be sent to it
+}
+
+// maxRubbish is how many lines that are no messages an agent may print.
+const maxRubbish = 1000
+
+// startAgent starts the agent's process, and asks what it is.
+func (r *runner) startAgent() error {
+	mark := agentproc.NewMark()
+	id := agentproc.NewIdentity(mark)
+	if err := r.journal.write(record{Agent: &id}); err != nil {
+		return err
+	}
+	if err := r.commit(r.rec.SetState(func(s *acprecord.State) { s.State, s.Error, s.Note = "starting", "", "" })); err != nil {
+		return err
+	}
+	crashpoint.Hit(crashpoint.RunStartBefore)
+	proc, err := agentproc.Start(agentproc.Config{Command: r.cfg.Command, Dir: r.cfg.Dir, Mark: mark, Grace: r.cfg.Grace})
+	if err != nil {
+		return errors.Join(r.journal.write(record{Ended: mark}), r.agentGone(err.Error(), "failed"))
+	}
+	a := &agent{proc: proc, ending: make(chan struct{}), waits: map[uint64]string{}, found: map[string]bool{}, asks: map[string]*asked{}}
+	r.agent = a
+	id = proc.Identity()
+	if err := r.journal.write(record{Agent: &id}); err != nil {
+		return err
+	}
+	crashpoint.Hit(crashpoint.RunStartAfter)
+	go r.read(a)
+	go func() { // what it has started may keep its standard output open
+		<-proc.Exited()
+		_ = proc.End(context.Background()) // ended reports it
+	}()
+	a.deadline = time.Now().Add(r.cfg.StartWait)
+	r.call(acp.MethodInitialize, acp.InitializeParams{ProtocolVersion: acp.Version, Client: acp.Info{Name: "mooring", Title: "Mooring", Version: r.cfg.Version}}, nil)
+	return nil
+}
+
+// read reads the agent's lines until there are no more.
+func (r *runner) read(a *agent) {
+	say := func(f func() error) {
+		select {
+		case r.events <- f:
+		case <-a.ending:
+		case <-r.over:
+		}
+	}
+	for {
+		line, err := a.proc.ReadLine()
+		if err != nil && err != agentproc.ErrLongLine {
+			say(func() error { return r.ended(a) })
+			return
+		}
+		var m acp.Message
+		if err == nil {
+			m, err = acp.Decode(line)
+		}
+		say(func() error {
+			if r.agent != a {
+				return nil
+			}
+			return r.message(m, err)
+		})
+	}
+}
+
+// ended is called when the agent has closed its standard output.
+func (r *runner) ended(a *agent) error {
+	if r.agent != a {
+		return nil
+	}
+	select {
+	case <-a.proc.Exited():
+		return r.failAgent("the agent ended: " + a.proc.ExitText())
+	case <-time.After(100 * time.Millisecond):
+	}
+	return r.failAgent("the agent closed its standard output")
+}
+
+// endAgent ends the agent's process and all that it has started.
+func (r *runner) endAgent() error {
+	a := r.agent
+	close(a.ending)
+	err := a.proc.End(r.work)
+	r.agent = nil
+	if err != nil {
+		return fmt.Errorf("end the agent: %w", err)
+	}
+	return r.journal.write(record{Ended: a.proc.Identity().Mark})
+}
+
+// failAgent ends the agent for a reason, which is recorded with the last that it printed.
+func (r *runner) failAgent(why string) error {
+	a := r.agent
+	err := r.endAgent()
+	if a.rubbish > 0 && !a.ready {
+		why += a.saidRubbish()
+	}
+	if last := lastLines(a.proc.Stderr(), 5); last != "" {
+		why += "; it printed last: " + last
+	}
+	return errors.Join(err, r.agentGone(why, "failed"))
+}
+
+// lastLines returns the last n lines of a text, as one.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(len(lines)-n, 0):], " | ")
+}
+
+func (a *agent) saidRubbish() string {
+	if a.rubbish == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (it printed %d lines that are not of the protocol, the first: %s)", a.rubbish, a.first)
+}
+
+// waitsFor names the calls that are not answered.
+func (a *agent) waitsFor() string {
+	for _, method := range a.waits {
+		return method
+	}
+	return "anything"
+}
+
+// call sends the agent a request; done is called when it is written, by another goroutine.
+func (r *runner) call(method string, params any, done func(error)) {
+	r.agent.calls++
+	r.agent.waits[r.agent.calls] = method
+	r.send(acp.Call(r.agent.calls, method, params), done)
+}
+
+func (r *runner) send(line []byte, done func(error)) {
+	if err := r.agent.proc.Send(line, done); err != nil && r.agent.broken == nil {
+		r.agent.broken = err
+	}
+}
+
+// message takes a message of the agent, or a line that is none.
+func (r *runner) message(m acp.Message, err error) error {
+	a := r.agent
+	switch {
+	case err != nil:
+		if a.rubbish++; a.first == "" {
+			a.first = strings.TrimPrefix(err.Error(), acp.ErrNoMessage.Error()+": ")
+		}
+		if a.rubbish > maxRubbish {
+			return r.failAgent("the agent prints what is not of the protocol")
+		}
+		return nil
+	case m.Kind == acp.Response:
+		method := a.waits[m.Call]
+		delete(a.waits, m.Call)
+		return r.answered(method, m)
+	case m.Method == acp.MethodUpdate:
+		return r.updated(m.Params)
+	case m.Kind == acp.Request && m.Method == acp.MethodPermission:
+		return r.permission(m)
+	case m.Kind == acp.Request:
+		r.send(acp.Refusal(m.ID, acp.CodeMethodNotFound, m.Method+": not supported by this client"), nil)
+	}
+	return nil
+}
+
+// answered takes the agent's answer to a call.
+func (r *runner) answered(method string, m acp.Message) error {
+	a := r.agent
+	switch method {
+	case acp.MethodInitialize:
+		info, err := acp.Read[acp.Initialized](m.Result)
+		switch {
+		case m.Error != nil:
+			return r.failAgent("the agent refused to begin: " + m.Error.Error())
+		case err != nil:
+			return r.failAgent("the agent's answer to initialize is " + err.Error())
+		case info.ProtocolVersion != acp.Version:
+			return r.failAgent(fmt.Sprintf("the agent speaks version %d of the protocol, and this is for version %d", info.ProtocolVersion, acp.Version))
+		}
+		a.info = info
+		return r.openSession()
+	case acp.MethodNew, acp.MethodLoad, acp.MethodResume:
+		return r.opened(method, m)
+	case acp.MethodPrompt:
+		return r.prompted(m)
+	}
+	return nil // late, or to nothing
+}
+
+// openSession opens the agent's session: the one that it had, where it can.
+func (r *runner) openSession() error {
+	a, was := r.agent, r.journal.acp
+	p := acp.SessionParams{Dir: r.cfg.Dir, Servers: []json.RawMessage{}}
+	switch {
+	case was == nil || was.Dir != r.cfg.Dir:
+		a.opening = acp.MethodNew
+	case a.info.Capabilities.Load && len(r.leftOver) > 0: // its history tells whether it got the prompt
+		a.opening, p.ID = acp.MethodLoad, was.ID
+	case a.info.CanResume():
+		a.opening, p.ID = acp.MethodResume, was.ID
+	case a.info.Capabilities.Load:
+		a.opening, p.ID = acp.MethodLoad, was.ID
+	default:
+		return r.openNew("it cannot go on with an earlier session, so it does not remember what was before")
+	}
+	a.deadline = time.Now().Add(r.cfg.StartWait)
+	r.call(a.opening, p, nil)
+	return nil
+}
+
+// openNew opens a new session of the agent, in place of an earlier one.
+func (r *runner) openNew(note string) error {
+	r.agent.opening = acp.MethodNew
+	r.agent.deadline = time.Now().Add(r.cfg.StartWait)
+	r.call(acp.MethodNew, acp.SessionParams{Dir: r.cfg.Dir, Servers: []json.RawMessage{}}, nil)
+	r.cfg.Report("the agent: " + note)
+	return r.commit(r.rec.SetState(func(s *acprecord.State) { s.Note = note }))
+}
+
+// opened takes the answer to the opening of the session: the agent is ready.
+func (r *runner) opened(method string, m acp.Message) error {
+	a := r.agent
+	result, err := acp.Read[acp.SessionResult](m.Result)
+	switch {
+	case m.Error != nil && method != acp.MethodNew:
+		return r.openNew("it could not go on with its session (" + m.Error.Error() + "), so it does not remember what was before")
+	case m.Error != nil && m.Error.Code == acp.CodeAuthRequired:
+		return r.failAgent("the agent wants you to log in first, with its own program: " + m.Error.Error())
+	case m.Error != nil:
+		return r.failAgent("the agent refused a session: " + m.Error.Error())
+	case err != nil:
+		return r.failAgent("the agent's answer to " + method + " is " + err.Error())
+	case method == acp.MethodNew && result.ID == "":
+		return r.failAgent("the agent's answer to session/new names no session")
+	case method != acp.MethodNew:
+		result.ID = r.journal.acp.ID
+	}
+	if err := r.journal.write(record{ACP: &acpSession{ID: result.ID, Dir: r.cfg.Dir}}); err != nil {
+		return err
+	}
+	a.session, a.ready, a.deadline, r.everReady = result.ID, true, time.Time{}, true
+	err = r.commit(r.rec.SetState(func(s *acprecord.State) {
+		s.State, s.Name, s.Version = "ready", a.info.Agent.Name, a.info.Agent.Version
+		if result.Modes.Current != "" {
+			s.Mode, s.Modes = result.Modes.Current, result.Modes.Available
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	return r.isReady()
+}
+
+// updated takes an update of the session.
+func (r *runner) updated(params json.RawMessage) error {
+	a := r.agent
+	u, err := acp.Read[acp.UpdateParams](params)
+	if err != nil {
+		return r.message(acp.Message{}, fmt.Errorf("%w: %w", acp.ErrNoMessage, err))
+	}
+	said := false // it is about a turn
+	switch u.Update.Kind {
+	case acp.CommandsUpdate, acp.ModeUpdate, acp.OptionsUpdate, acp.InfoUpdate, acp.UsageUpdate:
+	case acp.UserChunk:
+		a.found[u.Update.MessageID] = true
+		said = r.current != nil && u.Update.MessageID == r.current.UUID
+	default:
+		said = true
+	}
+	switch {
+	case !a.ready && said: // its history, which is recorded
+		return nil
+	case a.ready && u.ID != a.session: // of another session, as of a sub-agent
+		return nil
+	case said:
+		if err := r.heard(); err != nil {
+			return err
+		}
+	}
+	ops, flood := r.rec.Update(time.Now(), &u.Update)
+	if err := r.commit(ops); err != nil {
+		return err
+	}
+	if flood != nil {
+		return r.failAgent(flood.Error() + ", so it was ended")
+	}
+	return nil
+}
+
+// agentGone records that the agent is gone, and ends what it was working on. An agent that never was ready is not
+// started again.
+func (r *runner) agentGone(why, state string) error {
+	err := r.commit(r.rec.SetState(func(s *acprecord.State) { s.State, s.Error = state, why }))
+	if p := r.current; p != nil && err == nil {
+		switch FateOf(p.Stage, false) {
+		case GoOn:
+			switch {
+			case p.Claim == 0: // the answer to the claim comes
+			case state == "failed":
+				err = r.refuse(why)
+			default:
+				err = r.giveBack()
+			}
+		case Unknown:
+			err = r.endUnknown(p, why)
+		case Interrupted:
+			err = r.interrupted(p, why)
+		}
+	}
+	for _, p := range r.leftOver {
+		if err == nil {
+			err = r.endLeftOver(p, false)
+		}
+	}
+	r.leftOver = nil
+	switch {
+	case state != "failed" || err != nil:
+	case r.everReady:
+		r.cfg.Report(why)
+	default:
+		err = errors.New(why)
+	}
+	return err
+}
+
+// uuidOf returns a UUID made from a text.
+func uuidOf(text string) string {
+	h := sha256.Sum256([]byte(text))
+	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // version 8
+	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
+}
