@@ -25,7 +25,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,9 +128,13 @@ e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODE
 # own script puts the right one of them in its place; npm may be set not to run such, so it is run here.
 e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted model, sharing to the real server
 	@.ci/need node npm
-	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+
+e2e-agents: build ## the real opencode as an agent that mooring run runs, with a scripted model
+	@.ci/need node npm
+	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js agent.test.js
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium

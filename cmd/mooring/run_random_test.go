@@ -86,7 +86,7 @@ func (k *killedRun) killAgent() {
 func promptsUnderKills(t *testing.T, n int) {
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
 	r := newCLI(t, "")
-	script := acpagent.Script{Dir: t.TempDir(), Load: true}
+	script := acpagent.Script{Dir: t.TempDir(), Load: random.IntN(2) == 0, NoIDs: random.IntN(2) == 0, Resume: random.IntN(2) == 0, Deaf: random.IntN(4) == 0}
 	k := &killedRun{runRig: &runRig{cliRig: r, script: script}, kills: map[string]int{}}
 	k.session = strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))
 	r.stop()
@@ -162,5 +162,5 @@ func promptsUnderKills(t *testing.T, n int) {
 			t.Errorf("the turn of %q is %s%s", text, m.out, m.err)
 		}
 	}
-	t.Logf("%d prompts, ends %v, kills %v", n, ends, k.kills)
+	t.Logf("%+v: %d prompts, ends %v, kills %v", script, n, ends, k.kills)
 }

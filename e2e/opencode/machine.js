@@ -22,7 +22,7 @@ export class Machine {
   #origin = "";
 
   /** A machine whose project's config says to share at `share` and to ask `model`. Its processes end with the test. */
-  static async with(t, name, { share, model, mode = "manual" }) {
+  static async with(t, name, { share, model, mode = "manual", permission = "allow" }) {
     const m = new Machine();
     const dir = await folder(t, name);
     m.#home = path.join(dir, "home");
@@ -38,18 +38,23 @@ export class Machine {
     for (const args of [["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "init"]]) {
       await output("git", args, { cwd: m.project, env: m.#env });
     }
-    await m.configure({ share, model, mode });
+    await m.configure({ share, model, mode, permission });
     t.after(() => m.stop());
     return m;
   }
 
+  /** The command line of this machine's opencode, speaking the Agent Client Protocol. */
+  get agent() {
+    return ["env", ...Object.entries(this.#env).map(([name, value]) => `${name}=${value}`), binary, "acp"];
+  }
+
   /** Writes the project's config anew; a running opencode has to be started again to see it. */
-  async configure({ share, model, mode = "manual" }) {
+  async configure({ share, model, mode = "manual", permission = "allow" }) {
     const config = {
       $schema: "https://opencode.ai/config.json",
       enterprise: { url: share },
       share: mode,
-      permission: "allow",
+      permission,
       model: "scripted/large",
       small_model: "scripted/small",
       provider: {
@@ -67,9 +72,9 @@ export class Machine {
     await fs.writeFile(path.join(this.project, "opencode.json"), JSON.stringify(config, null, 2));
   }
 
-  /** Runs `opencode serve`, at a port if it is to be known before. */
-  async start(port = 0) {
-    const child = spawn(binary, ["serve", "--hostname", "127.0.0.1", "--port", `${port}`], { cwd: this.project, env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
+  /** Runs `opencode serve`. */
+  async start() {
+    const child = spawn(binary, ["serve", "--hostname", "127.0.0.1", "--port", "0"], { cwd: this.project, env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
     this.#child = child;
     this.#exit = once(child, "exit");
     this.#said = "";

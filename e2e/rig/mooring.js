@@ -161,6 +161,11 @@ export class Commands {
     return new Commands(await folder(t, name));
   }
 
+  /** The home folder. */
+  get home() {
+    return this.#home;
+  }
+
   /** Runs `mooring ARGS…` and gives what it printed; `input` goes to its standard input. */
   async run(args, input) {
     const env = { ...process.env, MOORING_HOME: this.#home };

@@ -28,11 +28,9 @@ func TestOf(t *testing.T) {
 		{"put", ledgertest.Args("payload", "schema/todo", "key", json.RawMessage(` "\u0073chema/todo" `)), capability.Schema},
 		{"put", ledgertest.Args("key", "schemas/todo", "payload", "schema/todo"), capability.Append},
 		{"put", ledgertest.Args("key", 7), capability.Append},
-		{"put", ledgertest.Args("key", "session", "sync", true), capability.Append | capability.Revert},
 		{"put", []ledger.Arg{key}, capability.Append},
 		{"remove", ledgertest.Args("key", "schema/todo"), capability.Schema},
 		{"remove", nil, capability.Append},
-		{"remove", ledgertest.Args("key", "part/m/p", "sync", true), capability.Append | capability.Revert},
 		{"patch", ledgertest.Args("key", "schema/todo"), capability.Append}, // which is refused anyway
 		{"add", nil, capability.Append},
 		{"claim", ledgertest.Args("key", "todo/1"), capability.Append},

@@ -25,8 +25,7 @@ type Features uint32
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
 // make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
 // sources; no op and no event needs it. FeatureRequests is requests, the rights for them, and the kinds that
-// these are limited to. FeatureSync is what syncs of opencode need as ops of an outbox: the argument
-// sync of put and remove, share's public and create's shared_external; no event needs it.
+// these are limited to.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -38,16 +37,15 @@ const (
 	FeatureReach
 	FeatureLargeForks
 	FeatureRequests
-	FeatureSync
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureRequests | FeatureSync
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureRequests
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureRequests, "requests"}, {FeatureSync, "sync"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureRequests, "requests"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -78,7 +76,7 @@ func FeaturesOf(ops []ledger.Intent) (f Features) {
 	return f
 }
 
-func featuresOf(op *ledger.Intent) (f Features) {
+func featuresOf(op *ledger.Intent) Features {
 	if aboutRequest(op) {
 		return FeatureRequests
 	}
@@ -87,18 +85,12 @@ func featuresOf(op *ledger.Intent) (f Features) {
 	}
 	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
-		if op.Method != MethodPurge && hasArgument(op, "sync") {
-			f = FeatureSync
-		}
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
-			f |= FeatureKeys
+			return FeatureKeys
 		}
 	case MethodCreate:
 		if hasArgument(op, "parent") {
-			f = FeatureChildren
-		}
-		if hasArgument(op, "shared_external") {
-			f |= FeatureSync
+			return FeatureChildren
 		}
 	case MethodFork:
 		if hasArgument(op, "message") {
@@ -112,7 +104,7 @@ func featuresOf(op *ledger.Intent) (f Features) {
 		return FeatureRequests
 	case MethodShare:
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
-		f = MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			f |= FeatureKeys
 		}
@@ -122,12 +114,9 @@ func featuresOf(op *ledger.Intent) (f Features) {
 		if hasArgument(op, "ask") || hasArgument(op, "answer") {
 			f |= FeatureRequests
 		}
-		if hasArgument(op, "public") {
-			f |= FeatureSync
-		}
 		return f
 	}
-	return f
+	return 0
 }
 
 // MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,

@@ -23,7 +23,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/breach"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -172,10 +171,10 @@ func (r *rig) want(status int, got reply) reply {
 }
 
 // create creates a share over HTTP.
-func (r *rig) create(session string, headers ...string) opencode.CreateReply {
+func (r *rig) create(session string, headers ...string) createReply {
 	r.t.Helper()
 	got := r.want(200, r.request("POST", "/api/share", fmt.Sprintf(`{"sessionID":%q}`, session), headers...))
-	var c opencode.CreateReply
+	var c createReply
 	if err := json.Unmarshal([]byte(got.body), &c); err != nil || c.ID == "" || c.Secret == "" || !strings.HasSuffix(c.URL, "/share/"+c.ID) {
 		r.t.Fatalf("create gave %s", got.body)
 	}
@@ -183,7 +182,7 @@ func (r *rig) create(session string, headers ...string) opencode.CreateReply {
 }
 
 // sync syncs items, which are JSON texts.
-func (r *rig) sync(c opencode.CreateReply, items ...string) reply {
+func (r *rig) sync(c createReply, items ...string) reply {
 	r.t.Helper()
 	return r.request("POST", "/api/share/"+c.ID+"/sync", syncBody(c.Secret, items...))
 }
@@ -198,7 +197,7 @@ func message(id, text string) string {
 }
 
 // data is what a share gives out, item by item.
-func (r *rig) data(c opencode.CreateReply) []string {
+func (r *rig) data(c createReply) []string {
 	r.t.Helper()
 	got := r.want(200, r.request("GET", "/api/share/"+c.ID+"/data", ""))
 	var items []json.RawMessage
@@ -213,7 +212,7 @@ func (r *rig) data(c opencode.CreateReply) []string {
 }
 
 // cursor is that of a share's session.
-func (r *rig) cursor(c opencode.CreateReply) uint64 {
+func (r *rig) cursor(c createReply) uint64 {
 	r.t.Helper()
 	p, err := r.store.FindShare(r.t.Context(), c.ID)
 	if err != nil {
