@@ -491,6 +491,10 @@ type ShareOptions struct {
 	Redemptions           uint32 // maximum number of redemptions; 0 unlimited
 	Label                 string
 	Actor                 string // a path under that of the ref it is minted from
+	// Public gives the ref a public id, capability.PublicID: whoever knows it reads the session at the server's page /share/ID, as
+	// the ref shows it and until the ref ends, without its secret. Its rights are read alone. A server of the version before does not know
+	// it: the outbox keeps the batch until it does (Unsupported).
+	Public bool
 	// Seal binds the ref to a key: redeeming it takes the private key too, and one more round
 	// trip, so its text alone is worthless. nil binds it to none; a value that is not a key is
 	// refused.
@@ -600,6 +604,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if o.Actor != "" {
 		p.Arg("actor", o.Actor)
+	}
+	if o.Public {
+		p.Arg("public", true)
 	}
 	if len(o.Seal) > 0 {
 		p.Arg("seal", capability.SealKeyText(o.Seal))

@@ -164,9 +164,13 @@ func (s *Session) Batch() *Batch {
 // CreateOptions are the options of a new session.
 type CreateOptions struct {
 	External string // the id another system knows it by; unique among the sessions made under one ref
-	Label    string // of the owner's ref
-	Actor    string // of the owner's ref; "owner" if empty
-	ByTime   bool   // its state is ordered by times of creation, as opencode's sessions are, not by its log; a fork has its source's order
+	// SharedExternal permits that other sessions which were made under the ref have the external id too, and the outbox
+	// does not find the session by it. A server of the version before does not know it: the outbox keeps the batch until it
+	// does (Unsupported).
+	SharedExternal bool
+	Label          string // of the owner's ref
+	Actor          string // of the owner's ref; "owner" if empty
+	ByTime         bool   // its state is ordered by times of creation, as opencode's sessions are, not by its log; a fork has its source's order
 	// Owner is the owner's ref, if it was made before (Space.NewOwner): a caller that keeps it
 	// and the batch's id may repeat the creation after a crash.
 	Owner capability.Ref
@@ -209,6 +213,9 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 		b.batch.ForkViaSecret = o.Parent.saved.Secret
 		args = append(args, Arg{"parent", o.Parent.id}, Arg{"via", o.Parent.saved.ID})
 	}
+	if o.SharedExternal {
+		args = append(args, Arg{"shared_external", true})
+	}
 	if o.Part != "" {
 		args = append(args, Arg{"part", o.Part})
 	}
@@ -226,7 +233,7 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 // applies), of all of it or up to a message (CreateOptions.Message), under a ref of its own that may read
 // it (BadArgument for one that Open returned). If source's log was trimmed, its earlier states are gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
-	o.ByTime = false
+	o.ByTime, o.SharedExternal = false, false
 	s, b := sp.newSession(o)
 	if source == nil {
 		b.err = fault.Usage.With("fork: there is no session to fork")
@@ -265,6 +272,9 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 	s := &Session{client: sp.client, id: owner.Target(), saved: outbox.SavedRef{
 		Ref: owner, RefMeta: outbox.RefMeta{Role: outbox.SessionOwner, External: o.External, Label: o.Label},
 	}}
+	if o.SharedExternal {
+		s.saved.External = ""
+	}
 	b := s.Batch()
 	b.batch.Via, b.batch.ViaSecret = sp.saved.ID, sp.saved.Secret
 	b.batch.Owner = &outbox.OwnerRef{Ref: owner, Meta: s.saved.RefMeta}

@@ -25,7 +25,7 @@ import (
 // appendMethods are the methods of op lines, with their arguments. Text in brackets is for
 // people.
 var appendMethods = []struct{ name, must, may string }{
-	{"put", "key, payload", "schema_version, expect, claim"},
+	{"put", "key, payload", "schema_version, expect, claim, sync (true: of opencode's)"},
 	{"patch", "key, patch (RFC 7396)", "schema_version, expect, claim"},
 	{"add", "key, member, by (a whole number)", "expect, claim"},
 	{"remove", "key", "expect, claim"},
@@ -37,7 +37,7 @@ var appendMethods = []struct{ name, must, may string }{
 	{"begin", "message, payload", "schema_version"},
 	{"appendText", "key (part/MESSAGE/ID), offset (bytes of text so far), text", ""},
 	{"finalize", "message, status (completed, failed, aborted)", `payload, schema_version, parts ([{"id","payload"}]), usage, error, completed (Unix ms)`},
-	{"share", `rights (["read"])`, "methods, message, from, read_keys, write_keys, ask and answer (kinds of requests), children (rights there), expires_in (ms), expires_at (Unix ms), redemptions, label, actor, seal (a key), ref and hash (made and printed if left out)"},
+	{"share", `rights (["read"])`, "methods, message, from, read_keys, write_keys, ask and answer (kinds of requests), children (rights there), expires_in (ms), expires_at (Unix ms), redemptions, label, actor, seal (a key), public (true: of a page without the secret), ref and hash (made and printed if left out)"},
 	{"revoke", "ref (an id)", ""},
 	{"bumpEpoch", "", ""},
 	{"revert", "to (message/ID or part/MESSAGE/ID)", "cursor (in place of to: the first message after it)"},

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -273,6 +274,41 @@ func Cut(puts []Put, l Limits) (pieces [][]Put, tooLarge []Put) {
 		pieces = append(pieces, piece)
 	}
 	return pieces, tooLarge
+}
+
+// Sync collects the items of a sync into pieces: each is as large as the limits let a batch be, and is applied whole.
+type Sync struct {
+	limits Limits
+	reader Reader
+	items  []json.RawMessage // of the piece being collected
+	bytes  int
+}
+
+// NewSync returns an empty sync of a session that opencode calls external.
+func NewSync(external string, limits Limits) *Sync {
+	return &Sync{limits: limits, reader: Reader{Session: external}}
+}
+
+// Add adds an item, and reports whether the piece is full.
+func (s *Sync) Add(item json.RawMessage) (full bool) {
+	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
+	return len(s.items) >= s.limits.Ops || s.bytes >= s.limits.Bytes
+}
+
+// Take returns the piece that was collected, in parts within the limits, and the puts that are too large for any. The error is Malformed.
+func (s *Sync) Take() (pieces [][]Put, tooLarge []Put, err error) {
+	if err := s.reader.Items(s.items); err != nil {
+		return nil, nil, err
+	}
+	puts := Last(s.reader.take())
+	s.items, s.bytes, s.reader.Skipped = nil, 0, nil
+	pieces, tooLarge = Cut(puts, s.limits)
+	return pieces, tooLarge, nil
+}
+
+// TooLarge says what is left out of a sync.
+func (l Limits) TooLarge(bytes int) string {
+	return fmt.Sprintf("it has %d bytes, the limit is %d", bytes, l.Payload)
 }
 
 func malformed(format string, args ...any) *fault.Error { return fault.Malformed.With(format, args...) }

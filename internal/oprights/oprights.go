@@ -37,6 +37,9 @@ func Of(method string, args []ledger.Arg) capability.Rights {
 		if key := argument(args, "key"); key.Ref == nil && strings.HasPrefix(text(key.JSON), "schema/") {
 			return capability.Schema
 		}
+		if a := argument(args, "sync"); a.Name != "" {
+			return capability.Append | capability.Revert
+		}
 	case "release":
 		if argument(args, "request").Name != "" {
 			return capability.Answer

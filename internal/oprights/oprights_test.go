@@ -28,6 +28,7 @@ func TestOf(t *testing.T) {
 		{"put", ledgertest.Args("payload", "schema/todo", "key", json.RawMessage(` "\u0073chema/todo" `)), capability.Schema},
 		{"put", ledgertest.Args("key", "schemas/todo", "payload", "schema/todo"), capability.Append},
 		{"put", ledgertest.Args("key", 7), capability.Append},
+		{"put", ledgertest.Args("key", "session", "sync", true), capability.Append | capability.Revert},
 		{"put", []ledger.Arg{key}, capability.Append},
 		{"remove", ledgertest.Args("key", "schema/todo"), capability.Schema},
 		{"remove", nil, capability.Append},

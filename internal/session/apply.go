@@ -27,6 +27,7 @@ type applier struct {
 	renewed    bool              // its turns' leases were renewed for that
 	fork       *ForkRequest      // to be begun or asked for, though the op is not decided
 	args       argReader
+	sync       *syncRun // of the batch, once a put of one has applied
 }
 
 // changeResult is the minimal result of an op.
@@ -85,6 +86,9 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	}
 	if aboutRequest(op) {
 		m.need = capability.Answer
+	}
+	if op.Method == MethodPut && hasArgument(op, "sync") {
+		m.need |= capability.Revert
 	}
 	making := op.Method == MethodCreate || op.Method == MethodFork
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {

@@ -75,7 +75,7 @@ func (o *opCreate) mintOwner(a *applier) (*capability.Grant, *fault.Error) {
 	} else if there != nil {
 		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
-	if o.external != "" && !a.sub.sharesExternalID() {
+	if o.external != "" && !o.shared && !a.sub.sharesExternalID() {
 		if taken, err := a.v.externalOf(o.externalID(a)); err != nil {
 			return nil, err
 		} else if taken != "" {

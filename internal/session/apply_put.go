@@ -13,6 +13,13 @@ import (
 )
 
 func (o *opPut) apply(a *applier) (result, *fault.Error) {
+	if o.sync && a.sub.Direct == nil { // of a direct call every put is one of a sync
+		return a.syncPut(o)
+	}
+	return o.put(a)
+}
+
+func (o *opPut) put(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}

@@ -65,6 +65,9 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
+	if o.public {
+		a.v.grants[g.ID].public = true
+	}
 	a.audit(capability.AuditShare, g.ID)
 	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
 }

@@ -70,6 +70,11 @@ func TestCreate(t *testing.T) {
 		p.refuse(ledger.Rejected, fault.NotFound, op("put", "key", "session", "payload", raw(`{}`)))
 		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-2"))
 	})
+	t.Run("external taken, and shared", func(t *testing.T) {
+		p, q := w.newWriter(), w.newWriter()
+		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-1", "shared_external", true))
+		q.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", q.ref, "hash", sha(q.ref), "external", "oc-1"))
+	})
 	t.Run("external taken by another maker", func(t *testing.T) {
 		p := w.newWriter()
 		id, hash := newRef(capability.Target(w.space))

@@ -360,6 +360,15 @@ func (r *argReader) has(name string) bool {
 	})
 }
 
+// set decodes an optional argument that is true, or is left out.
+func (r *argReader) set(name string) bool {
+	text := r.raw(name, optional)
+	if text != nil && string(bytes.TrimSpace(text)) != "true" {
+		r.fail(fault.BadArgument.With("%s is true, or is left out", name))
+	}
+	return text != nil
+}
+
 // ownPrefix decodes an optional prefix of keys of the users' own kinds.
 func (r *argReader) ownPrefix(name string) string {
 	s := r.stringArg(name, optional)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -40,6 +41,9 @@ func (v *view) changes() (*Changes, *Published) {
 	for _, id := range slices.Sorted(maps.Keys(v.grants)) {
 		if slot := v.grants[id]; slot != nil && slot.minted {
 			c.Grants = append(c.Grants, slot.grant)
+			if slot.public {
+				c.Public = append(c.Public, capability.NewPublicRef(slot.grant))
+			}
 		}
 	}
 	if len(c.Sessions)+len(c.Streams)+len(c.Records)+len(c.Prune)+len(c.Audit) == 0 {

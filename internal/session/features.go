@@ -25,7 +25,8 @@ type Features uint32
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
 // make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
 // sources; no op and no event needs it. FeatureRequests is requests, the rights for them, and the kinds that
-// these are limited to.
+// these are limited to. FeatureSync is what syncs of opencode need as ops of an outbox: put's argument
+// sync, share's public and create's shared_external; no event needs it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -37,15 +38,16 @@ const (
 	FeatureReach
 	FeatureLargeForks
 	FeatureRequests
+	FeatureSync
 )
 
 // AllFeatures is the set of the features that this version knows.
-const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureRequests
+const AllFeatures = FeatureKeys | FeatureSearch | FeatureFork | FeatureChildren | FeatureManage | FeatureRevert | FeatureCompact | FeatureReach | FeatureLargeForks | FeatureRequests | FeatureSync
 
 var featureNames = []struct {
 	feature Features
 	name    string
-}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureRequests, "requests"}}
+}{{FeatureKeys, "keys"}, {FeatureSearch, "search"}, {FeatureFork, "fork"}, {FeatureChildren, "children"}, {FeatureManage, "manage"}, {FeatureRevert, "revert"}, {FeatureCompact, "compact"}, {FeatureReach, "reach"}, {FeatureLargeForks, "large_forks"}, {FeatureRequests, "requests"}, {FeatureSync, "sync"}}
 
 // FeaturesNamed returns the features with the given names; others have no effect.
 func FeaturesNamed(names []string) (f Features) {
@@ -76,7 +78,7 @@ func FeaturesOf(ops []ledger.Intent) (f Features) {
 	return f
 }
 
-func featuresOf(op *ledger.Intent) Features {
+func featuresOf(op *ledger.Intent) (f Features) {
 	if aboutRequest(op) {
 		return FeatureRequests
 	}
@@ -85,12 +87,18 @@ func featuresOf(op *ledger.Intent) Features {
 	}
 	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
+		if op.Method == MethodPut && hasArgument(op, "sync") {
+			f = FeatureSync
+		}
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
-			return FeatureKeys
+			f |= FeatureKeys
 		}
 	case MethodCreate:
 		if hasArgument(op, "parent") {
-			return FeatureChildren
+			f = FeatureChildren
+		}
+		if hasArgument(op, "shared_external") {
+			f |= FeatureSync
 		}
 	case MethodFork:
 		if hasArgument(op, "message") {
@@ -104,7 +112,7 @@ func featuresOf(op *ledger.Intent) Features {
 		return FeatureRequests
 	case MethodShare:
 		rights, _ := capability.RightsNamed(argNames(op, "rights"))
-		f := MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
+		f = MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
 		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
 			f |= FeatureKeys
 		}
@@ -114,9 +122,12 @@ func featuresOf(op *ledger.Intent) Features {
 		if hasArgument(op, "ask") || hasArgument(op, "answer") {
 			f |= FeatureRequests
 		}
+		if hasArgument(op, "public") {
+			f |= FeatureSync
+		}
 		return f
 	}
-	return 0
+	return f
 }
 
 // MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,

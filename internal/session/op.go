@@ -97,6 +97,7 @@ func CheckOps(ops []ledger.Intent, lim Limits) (at int, err *fault.Error) {
 
 type opCreate struct {
 	external     string
+	shared       bool // other sessions that were made under the ref may have the external id
 	ref          string
 	hash         Hash
 	label, actor string
@@ -117,7 +118,7 @@ func decodeCreate(r *argReader) op {
 	if r.err == nil && !r.unresolved("parent") && o.parent != "" && !capability.IsSession(o.parent) {
 		r.fail(fault.BadArgument.With("parent is not a session id"))
 	}
-	o.origin = decodeOrigin(r)
+	o.origin, o.shared = decodeOrigin(r), r.set("shared_external")
 	switch order := r.text("order", optional); order {
 	case "", orderTime:
 		o.order = ParseOrder(order)
@@ -180,6 +181,7 @@ type opPut struct {
 	payload []byte
 	schema  uint32
 	guard   guard
+	sync    bool // it is of a sync of opencode's: syncrevert.go
 }
 
 func decodePut(r *argReader) op {
@@ -193,7 +195,7 @@ func decodePut(r *argReader) op {
 	default:
 		o.payload = r.object("payload", required)
 	}
-	o.schema, o.guard = r.schema("schema_version"), r.guard()
+	o.schema, o.guard, o.sync = r.schema("schema_version"), r.guard(), r.set("sync")
 	return o
 }
 
@@ -411,6 +413,7 @@ func decodeFinalize(r *argReader) op {
 type opShare struct {
 	mint       capability.MintRequest
 	idempotent bool // a repetition changes nothing: no ledger recognizes it
+	public     bool // who knows its public id acts under the ref, without its secret
 }
 
 func decodeShare(r *argReader) op {
@@ -426,6 +429,7 @@ func decodeShare(r *argReader) op {
 		Label:       r.text("label", optional),
 		Actor:       r.text("actor", optional),
 	}}
+	o.public = r.set("public")
 	names, children := r.names("rights", required), r.names("children", optional)
 	o.mint.Seal = r.sealKey("seal")
 	expires, _ := r.number("expires_at", optional)
@@ -450,6 +454,9 @@ func decodeShare(r *argReader) op {
 	}
 	if err := checkShare(&o.mint); err != nil {
 		r.fail(err)
+	}
+	if o.public && (o.mint.Rights != capability.Read || o.mint.Seal != nil || o.mint.MaxRedemptions != 0) {
+		r.fail(fault.BadArgument.With("a public ref carries read and nothing else, is sealed to no key and has no limit of redemptions: a reader does not redeem it"))
 	}
 	return o
 }

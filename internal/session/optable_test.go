@@ -96,6 +96,18 @@ func TestOpsAreTheTables(t *testing.T) {
 	for _, limit := range [][2]any{{"message", "m"}, {"message", ""}, {"from", 2}, {"from", 1}, {"read_keys", []string{"todo/"}}, {"write_keys", []string{"todo/"}}, {"methods", []string{"put"}}} {
 		ops = append(ops, op("share", "ref", ref, "hash", ref, "rights", []string{"read", "append"}, "children", []string{"read"}, limit[0].(string), limit[1]))
 	}
+	for _, v := range []any{raw(`true`), raw(` true `), raw(`false`), raw(`null`), "yes", 1, ref} {
+		ops = append(ops, op("put", "key", "message/m", "payload", obj, "sync", v), op("put", "key", "todo/1", "payload", 7, "sync", v), op("remove", "key", "message/m", "sync", v),
+			op("create", "ref", ref, "hash", ref, "shared_external", v), op("create", "ref", ref, "hash", ref, "parent", json.RawMessage(`"ses_01ARZ3NDEKTSV4RRFFQ69G5FAV"`), "via", ref, "shared_external", v),
+			op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "public", v), op("share", "ref", ref, "hash", ref, "rights", []string{"append", "read"}, "public", v))
+	}
+	for _, limit := range [][2]any{{"redemptions", 1}, {"redemptions", 0}, {"seal", strings.Repeat("A", 43)}, {"seal", ""}, {"message", "m"}, {"read_keys", []string{"todo/"}}, {"rights", ref}} {
+		share := op("share", "ref", ref, "hash", ref, "public", raw(`true`), limit[0].(string), limit[1])
+		if limit[0] != "rights" {
+			share.args = append(share.args, op("share", "rights", []string{"read"}).args...)
+		}
+		ops = append(ops, share)
+	}
 	for _, to := range []any{"message/m", "part/m/p", "todo/1", "session", "part/m", "", 7} {
 		ops = append(ops, op("revert", "to", to))
 	}

@@ -230,7 +230,7 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		w.revokes = true
 	case MethodCreate, MethodFork:
 		w.addRef(argText(op, "ref"))
-		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unprintable) && !sub.sharesExternalID() {
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unprintable) && !sub.sharesExternalID() && !hasArgument(op, "shared_external") {
 			if space := capability.Target(sub.Space); space != "" {
 				w.external[ExternalID{Space: space, SpaceRef: sub.Space, ID: x}] = struct{}{}
 			}

@@ -119,6 +119,47 @@ func TestRevoke(t *testing.T) {
 	sibling.refuse(ledger.Denied, fault.Revoked, put("message/s"))
 }
 
+// A ref with a public id is one like others, in the log too: the id is a digest, in a row of its own.
+func TestPublicRef(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	id := o.share([]string{"read"}, "public", true)
+	public := w.store.Public()
+	if len(public) != 1 || public[0].Reader != id || public[0].Share != id || public[0].Session != o.session || public[0].Created != w.store.Now {
+		t.Fatalf("public %+v", public)
+	}
+	if want := capability.PublicID(id, session.SumOf([]byte(id))); public[0].ID != want || !capability.IsPublicID(want) {
+		t.Fatalf("the public id is %s, want %s", public[0].ID, want)
+	}
+	if ev := o.last(); strings.Contains(string(ev.Payload), public[0].ID) || strings.Contains(string(ev.Payload), "public") {
+		t.Fatalf("the event shows it: %s", ev.Payload)
+	}
+	a := o.under(o.share([]string{"read", "append"}))
+	other, _ := newRef(o.session)
+	a.refuse(ledger.Denied, fault.MissingRight, op("share", "ref", other, "hash", sha(other), "rights", []string{"read"}, "public", true))
+	o.refuse(ledger.Rejected, fault.AlreadyExists, op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "public", true))
+	mint := op("share", "ref", other, "hash", sha(other), "rights", []string{"read"}, "public", true)
+	if answers, _ := w.commit(o.batch(true, mint, op("unrevert"))); answers[0].Outcomes[0].Status == ledger.Applied {
+		t.Fatalf("%+v", answers[0])
+	}
+	o.try(mint, op("revoke", "ref", other)) // minted and ended in one transaction
+	if public = w.store.Public(); len(public) != 2 || w.store.Grant(other).Revoked == 0 {
+		t.Fatalf("public %+v", public)
+	}
+}
+
+// What a put of a sync may do beside it takes the right to revert.
+func TestSyncNeedsTheRightToRevert(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	put := op("put", "key", "message/a", "payload", raw(`{}`), "sync", true)
+	o.under(o.share([]string{"read", "append"})).refuse(ledger.Denied, fault.MissingRight, put)
+	o.under(o.share([]string{"revert"})).refuse(ledger.Denied, fault.MissingRight, put)
+	o.under(o.share([]string{"append", "revert"})).apply(put)
+}
+
 func TestBumpEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -312,23 +312,24 @@ type Changes struct {
 	Events       []*Event      // by session, in cursor order
 	Purge        []PurgedEvent // events of earlier groups, by session, in cursor order; removed payloads must not stay in the database's files
 	DropReverted []RevertedMessage
-	DropEntries  map[string][]string // session → keys, sorted
-	Entries      []*Entry            // by session and key
-	Appended     []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
-	Edited       []*Entry            // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
-	DropBefore   map[string][]string // a fork's session → keys, sorted: of what was kept for it
-	Before       []*Entry            // by key: what is kept for a fork; where Payload is nil the stored one stays
-	DropEdits    map[string][]string // session → keys, sorted: their values are whole now, or gone
-	Claims       []*Entry            // by session and key: Claim changed, and nothing else is read; of entries that exist then
-	Turns        []*Turn             // by session and message
-	Requests     []*OpenRequest      // by session and id: inserted or replaced
-	DropRequests map[string][]string // session → ids, sorted: they have ended
-	Grants       []*capability.Grant // minted
-	Managed      []Managed           // that space's refs have opened, again or anew
-	Charges      []Charge            // by ref
-	Rotate       []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
-	Revoke       []RevokedGrant      // with all living descendants, in one statement
-	DropState    []string            // deleted sessions: entries, turns, requests, external id and all event payloads are removed, rows and hashes stay
+	DropEntries  map[string][]string      // session → keys, sorted
+	Entries      []*Entry                 // by session and key
+	Appended     []*Entry                 // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
+	Edited       []*Entry                 // like Entries, but of other keys: the stored payload stays, and Edits make the value of it
+	DropBefore   map[string][]string      // a fork's session → keys, sorted: of what was kept for it
+	Before       []*Entry                 // by key: what is kept for a fork; where Payload is nil the stored one stays
+	DropEdits    map[string][]string      // session → keys, sorted: their values are whole now, or gone
+	Claims       []*Entry                 // by session and key: Claim changed, and nothing else is read; of entries that exist then
+	Turns        []*Turn                  // by session and message
+	Requests     []*OpenRequest           // by session and id: inserted or replaced
+	DropRequests map[string][]string      // session → ids, sorted: they have ended
+	Grants       []*capability.Grant      // minted
+	Public       []capability.PublicShare // of minted refs that have a public id
+	Managed      []Managed                // that space's refs have opened, again or anew
+	Charges      []Charge                 // by ref
+	Rotate       []RotatedGrant           // each ref alone is revoked, and its children become the new ref's
+	Revoke       []RevokedGrant           // with all living descendants, in one statement
+	DropState    []string                 // deleted sessions: entries, turns, requests, external id and all event payloads are removed, rows and hashes stay
 	Audit        []*capability.AuditRow
 }
 

@@ -144,7 +144,7 @@ func TestMalformedOps(t *testing.T) {
 	}
 	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
 	for takes, x := range map[string]anOp{
-		"it takes claim, expect, key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
+		"it takes claim, expect, key, payload, schema_version, sync": op("put", "payload", obj, "key", "session", "colour", 1),
 		"it takes nothing": op("bumpEpoch", "to", 5),
 	} {
 		if out := o.try(x)[0]; !strings.HasSuffix(out.Message, takes) {

@@ -43,6 +43,39 @@ func infoRevert(info []byte) string {
 	return key
 }
 
+// syncRun is a sync whose puts are the ops of a batch: those with the argument sync.
+type syncRun struct {
+	syncRevert
+	last string // id of the last of them
+}
+
+// syncPut puts a value as a direct call of opencode's does: the batch's puts with the argument sync are one sync. What the info says is done with
+// the last of them, unless that is refused.
+func (a *applier) syncPut(o *opPut) (_ result, err *fault.Error) {
+	before, op, run := a.v.savepoint(), a.op, a.sync
+	if run == nil {
+		of := slices.DeleteFunc(slices.Clone(a.sub.Batch.Ops), func(op ledger.Intent) bool { return !hasArgument(&op, "sync") })
+		run = &syncRun{last: of[len(of)-1].OpID}
+		run.syncRevert, err = a.beginSync(of)
+	}
+	var r result
+	if err == nil {
+		err = a.showForSync(op)
+	}
+	if err == nil {
+		r, err = o.put(a)
+	}
+	if err == nil && op.OpID == run.last {
+		err = a.endSync(&run.syncRevert)
+	}
+	if err != nil {
+		a.v.rollback(before)
+		return nil, err
+	}
+	a.sync = run
+	return r, nil
+}
+
 // beginSync looks at what ops will do.
 func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) {
 	r.row = a.s.row.Revert

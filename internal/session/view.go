@@ -151,6 +151,7 @@ type turnState struct {
 type grantState struct {
 	grant  *capability.Grant // nil: there is none
 	minted bool
+	public bool // it has a public id
 }
 
 func newView(ctx context.Context, tx Tx, limit int) *view {

@@ -112,7 +112,7 @@ func (v *view) revoke(r RevokedGrant) *fault.Error {
 func (slot *grantState) withRevocation(r RevokedGrant) *grantState {
 	g := *slot.grant
 	g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
-	return &grantState{grant: &g, minted: slot.minted}
+	return &grantState{grant: &g, minted: slot.minted, public: slot.public}
 }
 
 func (v *view) markRevoked(r RevokedGrant) *fault.Error {

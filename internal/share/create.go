@@ -14,22 +14,18 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-const (
-	maxSessionID   = 256 // bytes of opencode's id of a session
-	maxCreateTries = 5   // other calls may create, or end, the share meanwhile
-)
+const maxCreateTries = 5 // other calls may create, or end, the share meanwhile
 
 // createdShare is a share with a secret to write it. The secret is stored nowhere else.
 type createdShare struct {
@@ -48,8 +44,8 @@ var errRetry = errors.New("another was faster")
 // report, "" without proxies. Errors: Revoked and other errors of the ref by; BadArgument;
 // Overloaded at the caller's rate.
 func (s *Service) createShare(ctx context.Context, c *objects.Caller, by, via, external string) (*createdShare, error) {
-	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
-		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
+	if err := opencode.CheckSessionID(external); err != nil {
+		return nil, err
 	}
 	if !s.createThrottle.allow(c.Address()) {
 		return nil, fault.Overloaded.With("too many shares were created from this address: try again later")
@@ -95,7 +91,7 @@ func (s *Service) ensureShare(ctx context.Context, c *objects.Caller, by *capabi
 // newShareIDs returns new ids for a share, its session and its refs.
 func newShareIDs() capability.PublicShare {
 	id := capability.SessionPrefix + ulid.Make().String()
-	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: capability.ServerID(id, ulid.Make()),
+	return capability.PublicShare{ID: capability.NewPublicID(), Session: id, Owner: capability.ServerID(id, ulid.Make()),
 		Share: capability.ServerID(id, ulid.Make()), Reader: capability.ServerID(id, ulid.Make())}
 }
 

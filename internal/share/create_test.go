@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -31,7 +32,7 @@ func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
-		got := make([]createReply, 12)
+		got := make([]opencode.CreateReply, 12)
 		var all sync.WaitGroup
 		for i := range got {
 			all.Go(func() { got[i] = r.create("ses_at_once") })
@@ -39,7 +40,7 @@ func TestConcurrentCreates(t *testing.T) {
 		all.Wait()
 		secrets := map[string]bool{}
 		for i, c := range got {
-			if c.ID != got[0].ID || c.URL != got[0].URL || !isPublicID(c.ID) {
+			if c.ID != got[0].ID || c.URL != got[0].URL || !capability.IsPublicID(c.ID) {
 				t.Errorf("create %d gave %s, another %s", i, c.ID, got[0].ID)
 			}
 			secrets[c.Secret] = true
@@ -86,12 +87,12 @@ func TestSharingAgain(t *testing.T) {
 					t.Errorf("%s: the old %s is %d %s", label, path, old.status, old.body)
 				}
 			}
-			for label, c := range map[string]createReply{"the old share": first, "the old share, by another secret": twin} {
+			for label, c := range map[string]opencode.CreateReply{"the old share": first, "the old share, by another secret": twin} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 404 {
 					t.Errorf("%s: %d %s", label, got.status, got.body)
 				}
 			}
-			for label, c := range map[string]createReply{
+			for label, c := range map[string]opencode.CreateReply{
 				"the new share with an old secret": {ID: second.ID, Secret: first.Secret}, "the old share with a new secret": {ID: first.ID, Secret: second.Secret},
 			} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 403 || !strings.Contains(got.body, `"error":"Invalid secret"`) {
@@ -119,9 +120,9 @@ func TestSharingAgain(t *testing.T) {
 
 // sharer is what shares over one of the wires.
 type sharer interface {
-	create(external string) createReply
-	sync(c createReply, items []json.RawMessage)
-	delete(c createReply)
+	create(external string) opencode.CreateReply
+	sync(c opencode.CreateReply, items []json.RawMessage)
+	delete(c opencode.CreateReply)
 }
 
 // A create is the same as another if all that tells callers apart is, for a while:
@@ -132,7 +133,7 @@ func TestRepeatedShare(t *testing.T) {
 		r := start(t, st, nil)
 		later := start(t, st, func(c *settings) { c.share.DedupeWindow = time.Nanosecond }) // when that while is over
 		one, two := CreatorPath(r.spaceRef(capability.Create)), CreatorPath(r.spaceRef(capability.Create))
-		ask := func(r *rig, from, path string, headers ...string) createReply {
+		ask := func(r *rig, from, path string, headers ...string) opencode.CreateReply {
 			t.Helper()
 			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+path+"/api/share", strings.NewReader(`{"sessionID":"ses_known"}`))
 			if err != nil {
@@ -146,7 +147,7 @@ func TestRepeatedShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			var c createReply
+			var c opencode.CreateReply
 			if err := json.NewDecoder(res.Body).Decode(&c); err != nil || res.StatusCode != 200 {
 				t.Fatalf("from %s at %s: %d %v", from, path, res.StatusCode, err)
 			}
@@ -158,13 +159,13 @@ func TestRepeatedShare(t *testing.T) {
 			t.Errorf("the same again is given %+v, it was %+v", again, mine)
 		}
 		seen := map[string]string{mine.ID: "mine"}
-		for label, ask := range map[string]func() createReply{
-			"another address":           func() createReply { return ask(r, "127.0.0.2", one) },
-			"another ref":               func() createReply { return ask(r, "127.0.0.1", two) },
-			"no ref":                    func() createReply { return ask(r, "127.0.0.1", "") },
-			"another, behind a proxy":   func() createReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.7") },
-			"a third, behind the proxy": func() createReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.8") },
-			"much later":                func() createReply { return ask(later, "127.0.0.1", one) },
+		for label, ask := range map[string]func() opencode.CreateReply{
+			"another address":           func() opencode.CreateReply { return ask(r, "127.0.0.2", one) },
+			"another ref":               func() opencode.CreateReply { return ask(r, "127.0.0.1", two) },
+			"no ref":                    func() opencode.CreateReply { return ask(r, "127.0.0.1", "") },
+			"another, behind a proxy":   func() opencode.CreateReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.7") },
+			"a third, behind the proxy": func() opencode.CreateReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.8") },
+			"much later":                func() opencode.CreateReply { return ask(later, "127.0.0.1", one) },
 		} {
 			c := ask()
 			if other, there := seen[c.ID]; there {
@@ -207,7 +208,7 @@ func clientFrom(address string) *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
 }
 
-func shared(t *testing.T, r *rig, c createReply) *capability.PublicShare {
+func shared(t *testing.T, r *rig, c opencode.CreateReply) *capability.PublicShare {
 	t.Helper()
 	p, err := r.store.FindShare(t.Context(), c.ID)
 	if err != nil {
@@ -246,7 +247,7 @@ func TestAPlannedShare(t *testing.T) {
 func TestOldSecretsEnd(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.Writers = 2 })
-	var all []createReply
+	var all []opencode.CreateReply
 	for range 4 {
 		all = append(all, r.create("ses_many"))
 	}
@@ -285,7 +286,7 @@ func TestForeignSessions(t *testing.T) {
 	own := create(r.held(only), "ses_by_client")
 	for label, of := range map[string]struct{ path, id string }{"ses_imported": {"", imported}, "ses_by_client": {CreatorPath(only), own}} {
 		got := r.want(200, r.request("POST", of.path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, label)))
-		var c createReply
+		var c opencode.CreateReply
 		if err := json.Unmarshal([]byte(got.body), &c); err != nil || shared(t, r, c).Session == of.id {
 			t.Errorf("%s: %s, %v", label, got.body, err)
 		}
@@ -306,7 +307,7 @@ func TestTheOwnerRevokesCreating(t *testing.T) {
 		r := start(t, st, nil)
 		c := r.create("ses_before")
 		own := capability.FixedID(r.owner.Target(), serverRefLabel)
-		var twin createReply
+		var twin opencode.CreateReply
 		other := start(t, st, nil)
 		if twin = other.create("ses_before"); twin.ID != c.ID {
 			t.Errorf("another replica has share %s, this one %s", twin.ID, c.ID)

@@ -7,14 +7,12 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
@@ -51,7 +49,7 @@ func (s *Service) creatorRef(ctx context.Context, v *visitor) (ref string, err e
 		if !s.hasKey(v) {
 			return "", s.throttled(v.caller, fault.UnknownRef.With("the share key is wrong, or this server has none"))
 		}
-	case s.cfg.NoLoopback || !isLocal(v.Request):
+	case s.cfg.NoLoopback || !origin.IsLocal(v.Request):
 		return "", fault.MissingRight.With("sharing here needs to be on the server's machine, a share key, or a create-only ref in the URL's path (/t/REF)")
 	}
 	return s.serverRef(ctx)
@@ -124,38 +122,6 @@ func (s *Service) serverRef(ctx context.Context) (string, error) {
 	s.serverRefID = ref
 	s.mu.Unlock()
 	return ref, nil
-}
-
-// proxyHeaders are the headers that show that a request was forwarded.
-var proxyHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
-
-// isLocal reports whether a request was made on this machine, and not by another site's page in a
-// browser. The address alone does not show that: any page can make its browser send a POST to a
-// server on its machine, and through a name that resolves there (DNS rebinding) read the answer.
-func isLocal(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !loopback.IsAddress(host) || !loopback.Is(r.Host) {
-		return false
-	}
-	for _, name := range proxyHeaders {
-		if len(r.Header.Values(name)) > 0 {
-			return false
-		}
-	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return false
-	}
-	origins := r.Header.Values("Origin")
-	return len(origins) == 0 || len(origins) == 1 && origin.IsOwn(r, origins[0])
-}
-
-// forwardedFor returns everything that proxies report about a request's origin.
-func forwardedFor(r *http.Request) string {
-	var message []string
-	for _, name := range proxyHeaders {
-		message = append(message, r.Header.Values(name)...)
-	}
-	return strings.Join(message, "\n")
 }
 
 // errNoHost is the error of a request without a host to make a URL of.

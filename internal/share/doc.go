@@ -38,7 +38,7 @@
 //
 //	a sync's body               Config.BodyBytes, read as a stream
 //	a Cap'n Web message         Config.MessageBytes; a sync in one, 131,072 items (maxItems)
-//	one item, or data before    32 MiB (maxBuffered)
+//	one item, or data before    32 MiB (syncbody.MaxBuffered)
 //	  the secret
 //	memory of requests          the server's budgets, by address and then by share
 //	requests of an address      Config.Requests at once; the rest wait SyncTimeout

@@ -17,6 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -85,7 +87,7 @@ func TestCreatingOverCapnWeb(t *testing.T) {
 	for label, w := range map[string]byCapnWeb{
 		"a batch with the key": r.batches(shareKeyHeader, testKey), "a WebSocket with the key": r.webSocket("/rpc/share", append(friend, shareKeyHeader, testKey)...),
 	} {
-		if c := w.create("ses_by_key"); !isPublicID(c.ID) {
+		if c := w.create("ses_by_key"); !capability.IsPublicID(c.ID) {
 			t.Errorf("%s gave %+v", label, c)
 		}
 	}
@@ -93,7 +95,7 @@ func TestCreatingOverCapnWeb(t *testing.T) {
 		t.Error("a page of a strange origin is let in")
 	}
 	only := CreatorPath(r.spaceRef(capability.Create))
-	if c := r.webSocket(only+"/rpc/share", friend...).create("ses_by_ref"); !isPublicID(c.ID) {
+	if c := r.webSocket(only+"/rpc/share", friend...).create("ses_by_ref"); !capability.IsPublicID(c.ID) {
 		t.Errorf("with a ref in the path: %+v", c)
 	}
 }
@@ -118,7 +120,7 @@ func TestRefsInThePath(t *testing.T) {
 	only := r.spaceRef(capability.Create)
 	at := CreatorPath(only)
 	got := r.want(200, r.request("POST", at+"/api/share", `{"sessionID":"ses_1"}`))
-	var c createReply
+	var c opencode.CreateReply
 	if err := json.Unmarshal([]byte(got.body), &c); err != nil || c.URL != "http://"+r.addr+"/share/"+c.ID {
 		t.Errorf("create gave %s", got.body)
 	}
@@ -201,20 +203,20 @@ func TestGuessing(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.WrongTries, c.server.WrongTryInterval = 1, time.Hour })
 	c := r.create("ses_1")
-	if got := r.request("GET", "/api/share/"+newPublicID()+"/data", ""); got.status != 404 {
+	if got := r.request("GET", "/api/share/"+capability.NewPublicID()+"/data", ""); got.status != 404 {
 		t.Errorf("the first guess: %d", got.status)
 	}
 	var guesses sync.WaitGroup
 	impatient := &http.Client{Timeout: 200 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	for label, q := range map[string][3]string{
-		"an id":                   {"GET", "/api/share/" + newPublicID() + "/data", ""},
+		"an id":                   {"GET", "/api/share/" + capability.NewPublicID() + "/data", ""},
 		"an id of another form":   {"GET", "/api/share/x", ""},
 		"a secret":                {"POST", "/api/share/" + c.ID + "/sync", syncBody(strings.SplitN(c.Secret, ".", 2)[0] + "." + capability.NewSecret().RevealText())},
 		"a secret of no form":     {"POST", "/api/share/" + c.ID + "/sync", syncBody("x")},
 		"a secret, to delete":     {"DELETE", "/api/share/" + c.ID, `{"secret":"x"}`},
 		"the key":                 {"GET", "/api/sessions", ""},
 		"a ref to create by":      {"POST", "/t/x/api/share", `{"sessionID":"ses_2"}`},
-		"an id to follow":         {"GET", "/ws/" + newPublicID(), ""},
+		"an id to follow":         {"GET", "/ws/" + capability.NewPublicID(), ""},
 		"a secret that came late": {"POST", "/api/share/" + c.ID + "/sync", `{"data":[],"secret":"x"}`},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), q[0], "http://"+r.addr+q[1], strings.NewReader(q[2]))
@@ -356,7 +358,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		{"data behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text), 0, size},
 		{"items behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text) + "," + message("n", text) + ",", 0, 2 * 2 * size},
 		{"a create", create, `{"sessionID":"` + strings.Repeat("x", maxSmallBody/2), maxSmallBody / 2, 0},
-		{"Cap'n Web, with a wrong secret", "/rpc/share", `["push",["pipeline",0,["syncShare"],["` + newPublicID() + `","x",[[{"type":"` + text + `"}]]]]]` + "\n[\"pull\",1]", 4 * size, 0}, // as it came, its values, and their text
+		{"Cap'n Web, with a wrong secret", "/rpc/share", `["push",["pipeline",0,["syncShare"],["` + capability.NewPublicID() + `","x",[[{"type":"` + text + `"}]]]]]` + "\n[\"pull\",1]", 4 * size, 0}, // as it came, its values, and their text
 	} {
 		conn, err := net.Dial("tcp", r.addr)
 		if err != nil {
@@ -391,10 +393,10 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 		}
 		memory := &requestMemory{ctx: t.Context(), knownBudget: known, account: strangers.Open("one")}
 		defer memory.close()
-		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), charge: memory,
-			onSecret: func(string) error { memory.chargeToShare("x"); return nil },
-			onItem:   func(json.RawMessage) error { return nil }}
-		return b.read()
+		b := syncbody.Reader{In: bufio.NewReader(strings.NewReader(body)), Memory: memory,
+			OnSecret: func(string) error { memory.chargeToShare("x"); return nil },
+			OnItem:   func(json.RawMessage) error { return nil }}
+		return b.Read()
 	}
 	data := `"data":[` + message("m", strings.Repeat("x", 200<<10)) + `]`
 	first, last := `{"secret":"x",`+data+`}`, `{`+data+`,"secret":"x"}`
@@ -421,7 +423,7 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.share.BodyBytes, c.server.StrangerBytes = 1<<16, 8*bodyBufBytes
+		c.share.BodyBytes, c.server.StrangerBytes = 1<<16, 8*syncbody.BufferBytes
 	})
 	c := r.create("ses_room")
 	for _, path := range []string{"/rpc/share", "/api/share/" + c.ID + "/sync"} {
@@ -458,7 +460,7 @@ func TestTheListOfShares(t *testing.T) {
 		if got := r.want(200, r.request("GET", "/api/sessions", "", shareKeyHeader, testKey)); got.body != "[]" {
 			t.Errorf("the empty list is %s", got.body)
 		}
-		var all []createReply
+		var all []opencode.CreateReply
 		for i := range 5 {
 			session := fmt.Sprintf("ses_%d", i)
 			c := r.create(session)

@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/breach"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -171,10 +172,10 @@ func (r *rig) want(status int, got reply) reply {
 }
 
 // create creates a share over HTTP.
-func (r *rig) create(session string, headers ...string) createReply {
+func (r *rig) create(session string, headers ...string) opencode.CreateReply {
 	r.t.Helper()
 	got := r.want(200, r.request("POST", "/api/share", fmt.Sprintf(`{"sessionID":%q}`, session), headers...))
-	var c createReply
+	var c opencode.CreateReply
 	if err := json.Unmarshal([]byte(got.body), &c); err != nil || c.ID == "" || c.Secret == "" || !strings.HasSuffix(c.URL, "/share/"+c.ID) {
 		r.t.Fatalf("create gave %s", got.body)
 	}
@@ -182,7 +183,7 @@ func (r *rig) create(session string, headers ...string) createReply {
 }
 
 // sync syncs items, which are JSON texts.
-func (r *rig) sync(c createReply, items ...string) reply {
+func (r *rig) sync(c opencode.CreateReply, items ...string) reply {
 	r.t.Helper()
 	return r.request("POST", "/api/share/"+c.ID+"/sync", syncBody(c.Secret, items...))
 }
@@ -197,7 +198,7 @@ func message(id, text string) string {
 }
 
 // data is what a share gives out, item by item.
-func (r *rig) data(c createReply) []string {
+func (r *rig) data(c opencode.CreateReply) []string {
 	r.t.Helper()
 	got := r.want(200, r.request("GET", "/api/share/"+c.ID+"/data", ""))
 	var items []json.RawMessage
@@ -212,7 +213,7 @@ func (r *rig) data(c createReply) []string {
 }
 
 // cursor is that of a share's session.
-func (r *rig) cursor(c createReply) uint64 {
+func (r *rig) cursor(c opencode.CreateReply) uint64 {
 	r.t.Helper()
 	p, err := r.store.FindShare(r.t.Context(), c.ID)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
+	"github.com/mooring-rpc/mooring/internal/origin"
 )
 
 // creatorPrefix is the prefix of paths that carry a create-only ref, up to the next slash.
@@ -96,7 +99,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request, verbs map[string
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		s.cfg.Server.Refused(w, fault.UnknownMethod.With(""))
-		writeJSON(w, http.StatusMethodNotAllowed, errorBody{Error: "this path takes " + strings.Join(allowed, " and ")})
+		writeJSON(w, http.StatusMethodNotAllowed, opencode.ErrorReply{Error: "this path takes " + strings.Join(allowed, " and ")})
 	}
 }
 
@@ -106,20 +109,13 @@ const maxSmallBody = 64 << 10
 // firstBodyBytes is the initial buffer of a small body: a stranger's, so little is held for it.
 const firstBodyBytes = 512
 
-// createReply is a create's reply: the only reply that carries a secret.
-type createReply struct {
-	ID     string `json:"id"`
-	URL    string `json:"url"`
-	Secret string `json:"secret"`
-}
-
 func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 	var body struct {
 		SessionID string `json:"sessionID"`
 	}
 	err := s.readJSON(w, v, &body)
 	if err == nil {
-		var got *createReply
+		var got *opencode.CreateReply
 		if got, err = s.create(v.Context(), v, body.SessionID); err == nil {
 			writeJSON(w, http.StatusOK, got)
 			return
@@ -129,7 +125,7 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 }
 
 // create is Create for a visitor, over any protocol.
-func (s *Service) create(ctx context.Context, v *visitor, external string) (*createReply, error) {
+func (s *Service) create(ctx context.Context, v *visitor, external string) (*opencode.CreateReply, error) {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return nil, err
@@ -143,17 +139,11 @@ func (s *Service) create(ctx context.Context, v *visitor, external string) (*cre
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.createShare(ctx, v.caller, by, forwardedFor(v.Request), external)
+	made, err := s.createShare(ctx, v.caller, by, origin.ForwardedFor(v.Request), external)
 	if err != nil {
 		return nil, err
 	}
-	return &createReply{ID: made.ID, URL: base + "/share/" + made.ID, Secret: made.Secret}, nil
-}
-
-// syncReply is a sync's reply.
-type syncReply struct {
-	Success   bool `json:"success"`
-	SyncCount int  `json:"syncCount"`
+	return &opencode.CreateReply{ID: made.ID, URL: base + "/share/" + made.ID, Secret: made.Secret}, nil
 }
 
 func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
@@ -164,7 +154,7 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 		s.refuse(w, v, err, forWriter)
 		return
 	}
-	writeJSON(w, http.StatusOK, syncReply{true, n})
+	writeJSON(w, http.StatusOK, opencode.SyncReply{Success: true, SyncCount: n})
 }
 
 // applySync reads a body and commits it, piece by piece as it arrives: a body no larger than a
@@ -179,7 +169,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 	defer leave()
 	memory := s.newMemory(ctx, v.caller)
 	defer memory.close()
-	if err := memory.grow(bodyBufBytes); err != nil {
+	if err := memory.Grow(syncbody.BufferBytes); err != nil {
 		return 0, err
 	}
 	var writer *writer
@@ -191,8 +181,8 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 		}
 	}()
 	piece := 0 // bytes charged for the piece being collected
-	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: memory,
-		onSecret: func(secret string) (err error) {
+	body := syncbody.Reader{In: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), syncbody.BufferBytes), Memory: memory,
+		OnSecret: func(secret string) (err error) {
 			if writer, err = s.openWriter(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
@@ -203,9 +193,9 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 			}
 			return nil
 		},
-		onItem: func(item json.RawMessage) error {
+		OnItem: func(item json.RawMessage) error {
 			n++
-			if err := memory.grow(len(item)); err != nil { // parsing holds a second copy
+			if err := memory.Grow(len(item)); err != nil { // parsing holds a second copy
 				return err
 			}
 			piece += cap(item) + len(item)
@@ -213,23 +203,20 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 				return nil
 			}
 			err := sync.flush(context.WithoutCancel(ctx))
-			memory.shrink(piece)
+			memory.Shrink(piece)
 			piece = 0
 			httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 			return err
 		},
-		onOversize: func(bytes int64, limit int) {
+		OnOversize: func(bytes int64, limit int) {
 			n++
 			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, limit))
 		}}
-	if err := body.read(); err != nil {
+	if err := body.Read(); err != nil {
 		return 0, err
 	}
 	return n, sync.flush(context.WithoutCancel(ctx))
 }
-
-// bodyBufBytes is the read buffer of a body, in bytes.
-const bodyBufBytes = 32 << 10
 
 func tooLargeFault(lim *Config) *fault.Error {
 	return fault.TooLarge.With("a body has at most %d bytes", lim.BodyBytes)
@@ -247,12 +234,7 @@ func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
 		s.refuse(w, v, err, forWriter)
 		return
 	}
-	writeJSON(w, http.StatusOK, deleteReply{true})
-}
-
-// deleteReply is a DELETE's reply.
-type deleteReply struct {
-	Success bool `json:"success"`
+	writeJSON(w, http.StatusOK, opencode.DeleteReply{Success: true})
 }
 
 // delete is Delete for a visitor, over any protocol.
@@ -271,10 +253,10 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	memory := s.newMemory(v.Context(), v.caller)
 	defer memory.close()
-	data, err := httpkit.ReadBody(http.MaxBytesReader(w, v.Body, maxSmallBody), firstBodyBytes, memory.grow)
+	data, err := httpkit.ReadBody(http.MaxBytesReader(w, v.Body, maxSmallBody), firstBodyBytes, memory.Grow)
 	switch {
 	case err != nil:
-		return orMalformed(err, "")
+		return syncbody.OrMalformed(err, "")
 	case !utf8.Valid(data):
 		return fault.Malformed.With("the body is not UTF-8")
 	}

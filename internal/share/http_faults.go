@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 )
 
 // audience is whom a refusal is for: a dead ref is reported differently to a creator of shares
@@ -22,18 +23,10 @@ const (
 	forReader           // without one
 )
 
-// errorBody is the body of an error reply. Error is opencode's field; the others are additional
-// detail.
-type errorBody struct {
-	Error   string `json:"error"`
-	Code    string `json:"code,omitempty"`
-	Message string `json:"message,omitempty"`
-}
-
 // errorReply returns the status and body of an error. A missing share and a wrong secret are
 // reported in the words of opencode's own server. It counts the refusal, of the request that w
 // answers or of a call.
-func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err error, what audience) (int, *fault.Error, errorBody) {
+func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err error, what audience) (int, *fault.Error, opencode.ErrorReply) {
 	f := fault.From(s.cfg.Log, err, "answer", "request", incident.FromContext(ctx))
 	s.cfg.Server.Refused(w, f)
 	status, text := f.Code.HTTPStatus(), f.Message
@@ -43,16 +36,16 @@ func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err err
 	switch f.Code {
 	case fault.UnknownRef:
 		if what == forWriter {
-			status, text = http.StatusForbidden, "Invalid secret"
+			status, text = http.StatusForbidden, opencode.InvalidSecret
 			break
 		}
 		fallthrough // a missing reader's ref is that of a share that was never finished
 	case fault.NotFound, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
 		if what != forCreator {
-			status, text = http.StatusNotFound, "Share not found"
+			status, text = http.StatusNotFound, opencode.ShareNotFound
 		}
 	}
-	return status, f, errorBody{Error: text, Code: f.Code.String(), Message: f.Message}
+	return status, f, opencode.ErrorReply{Error: text, Code: f.Code.String(), Message: f.Message}
 }
 
 func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what audience) {

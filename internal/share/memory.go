@@ -38,9 +38,9 @@ func (m *requestMemory) chargeToShare(share string) {
 
 func (m *requestMemory) close() { m.account.Close() }
 
-// grow charges n bytes before they are held, and waits for room. The error is Overloaded if there
+// Grow charges n bytes before they are held, and waits for room. The error is Overloaded if there
 // is none in time, TooLarge if there never can be.
-func (m *requestMemory) grow(n int) error {
+func (m *requestMemory) Grow(n int) error {
 	if m == nil || n <= 0 {
 		return nil
 	}
@@ -56,8 +56,8 @@ func (m *requestMemory) grow(n int) error {
 	return fault.Overloaded.With("too many requests at once: try again later")
 }
 
-// shrink releases n bytes.
-func (m *requestMemory) shrink(n int) {
+// Shrink releases n bytes.
+func (m *requestMemory) Shrink(n int) {
 	if m != nil {
 		m.account.Shrink(int64(n))
 	}
@@ -68,14 +68,14 @@ func (m *requestMemory) encodeItems(data []any) ([]json.RawMessage, error) {
 	if len(data) > maxItems {
 		return nil, tooManyFault()
 	}
-	if err := m.grow(len(data) * itemOverhead); err != nil {
+	if err := m.Grow(len(data) * itemOverhead); err != nil {
 		return nil, err
 	}
 	items := make([]json.RawMessage, len(data))
 	for i, v := range data {
 		text, err := appendJSON(nil, v)
 		if err == nil {
-			err = m.grow(cap(text))
+			err = m.Grow(cap(text))
 		}
 		if err != nil {
 			return nil, err

@@ -66,14 +66,14 @@ func readRecorded(t *testing.T, name string) (all []recorded) {
 
 // wire is a way to the API.
 type wire interface {
-	create(session string) createReply
-	sync(c createReply, items []json.RawMessage)
-	delete(c createReply)
+	create(session string) opencode.CreateReply
+	sync(c opencode.CreateReply, items []json.RawMessage)
+	delete(c opencode.CreateReply)
 }
 
 // replay plays a recording; before a DELETE, and at the end, check looks at the share.
-func replay(t *testing.T, name string, w wire, r *rig, check func(createReply)) {
-	var share createReply
+func replay(t *testing.T, name string, w wire, r *rig, check func(opencode.CreateReply)) {
+	var share opencode.CreateReply
 	for i, q := range readRecorded(t, name) {
 		switch {
 		case q.Method == "POST" && q.Path == "/api/share":
@@ -106,7 +106,7 @@ func replay(t *testing.T, name string, w wire, r *rig, check func(createReply)) 
 }
 
 // checkShare compares what a share gives out with the expected export.
-func (r *rig) checkShare(name string, c createReply) {
+func (r *rig) checkShare(name string, c opencode.CreateReply) {
 	r.t.Helper()
 	rec, err := opencode.ReadRecording(strings.NewReader(r.want(200, r.request("GET", "/api/share/"+c.ID+"/data", "")).body), opencodetest.Limits)
 	if err != nil {
@@ -156,21 +156,24 @@ func (r *rig) checkPuts(name string, puts []opencode.Put, external string) {
 // byHTTP is opencode's own.
 type byHTTP struct{ *rig }
 
-func (w byHTTP) create(session string) createReply { w.t.Helper(); return w.rig.create(session) }
-func (w byHTTP) sync(c createReply, items []json.RawMessage) {
+func (w byHTTP) create(session string) opencode.CreateReply {
+	w.t.Helper()
+	return w.rig.create(session)
+}
+func (w byHTTP) sync(c opencode.CreateReply, items []json.RawMessage) {
 	w.t.Helper()
 	texts := make([]string, len(items))
 	for i := range items {
 		texts[i] = string(items[i])
 	}
 	got := w.want(200, w.rig.sync(c, texts...))
-	var s syncReply
+	var s opencode.SyncReply
 	if err := json.Unmarshal([]byte(got.body), &s); err != nil || !s.Success || s.SyncCount != len(items) {
 		w.t.Errorf("a sync of %d gave %s", len(items), got.body)
 	}
 }
 
-func (w byHTTP) delete(c createReply) {
+func (w byHTTP) delete(c opencode.CreateReply) {
 	w.t.Helper()
 	w.want(200, w.request("DELETE", "/api/share/"+c.ID, `{"secret":"`+c.Secret+`"}`))
 }
@@ -180,7 +183,7 @@ func TestRecordingsOverHTTP(t *testing.T) {
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		for _, name := range opencodetest.Names {
-			replay(t, name, byHTTP{r}, r, func(c createReply) { r.checkShare(name, c) })
+			replay(t, name, byHTTP{r}, r, func(c opencode.CreateReply) { r.checkShare(name, c) })
 		}
 		if n := len(r.sessions()); n != len(opencodetest.Names) {
 			t.Errorf("there are %d sessions", n)
@@ -253,14 +256,14 @@ func (w byCapnWeb) must(method string, args ...any) map[string]any {
 	return m
 }
 
-func (w byCapnWeb) create(session string) createReply {
+func (w byCapnWeb) create(session string) opencode.CreateReply {
 	w.t.Helper()
 	got := w.must("createShare", session)
 	text := func(name string) string { s, _ := got[name].(string); return s }
-	return createReply{ID: text("id"), URL: text("url"), Secret: text("secret")}
+	return opencode.CreateReply{ID: text("id"), URL: text("url"), Secret: text("secret")}
 }
 
-func (w byCapnWeb) sync(c createReply, items []json.RawMessage) {
+func (w byCapnWeb) sync(c opencode.CreateReply, items []json.RawMessage) {
 	w.t.Helper()
 	got := w.must("syncShare", c.ID, c.Secret, jsValues(w.t, items))
 	if got["success"] != true || got["syncCount"] != float64(len(items)) {
@@ -280,7 +283,7 @@ func jsValues(t *testing.T, items []json.RawMessage) []any {
 	return values
 }
 
-func (w byCapnWeb) delete(c createReply) {
+func (w byCapnWeb) delete(c opencode.CreateReply) {
 	w.t.Helper()
 	if got := w.must("deleteShare", c.ID, c.Secret); got["success"] != true {
 		w.t.Errorf("the delete gave %v", got)
@@ -291,7 +294,7 @@ func TestRecordingsOverCapnWeb(t *testing.T) {
 	t.Parallel()
 	play := func(r *rig, w wire) {
 		for _, name := range opencodetest.Names {
-			replay(r.t, name, w, r, func(c createReply) { r.checkShare(name, c) })
+			replay(r.t, name, w, r, func(c opencode.CreateReply) { r.checkShare(name, c) })
 		}
 	}
 	t.Run("batches", func(t *testing.T) {

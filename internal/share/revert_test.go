@@ -3,17 +3,21 @@ package share
 // opencode's own revert, which its syncs show by the session's info alone.
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // infoItem is a session's info, reverted to a message, or a part of it, or not.
@@ -47,7 +51,7 @@ func turns(from, to int) (items []string) {
 var idInData = regexp.MustCompile(`"id":"(m\d+(?:p\d+)?)"`)
 
 // ids are those of the messages and parts of a share.
-func (r *rig) ids(c createReply) string {
+func (r *rig) ids(c opencode.CreateReply) string {
 	r.t.Helper()
 	var ids []string
 	for _, found := range idInData.FindAllStringSubmatch(strings.Join(r.data(c), " "), -1) {
@@ -103,6 +107,15 @@ func TestRevertsOfOpencode(t *testing.T) {
 			if got := r.ids(c); got != step.want {
 				t.Errorf("%s: the share has %s, want %s", step.name, got, step.want)
 			}
+
+			c = r.create(id + "_ops") // the same by an outbox's ops
+			sync := r.outboxSync(c)
+			for _, items := range append([][]string{append([]string{plain}, turns(1, 3)...)}, step.do...) {
+				sync(items...)
+			}
+			if got := r.ids(c); got != step.want {
+				t.Errorf("%s, by ops: the share has %s, want %s", step.name, got, step.want)
+			}
 		}
 
 		late := r.create("ses_r") // shared while it is reverted, in several transactions
@@ -111,6 +124,44 @@ func TestRevertsOfOpencode(t *testing.T) {
 			t.Errorf("shared while it is reverted, it has %s", got)
 		}
 	})
+}
+
+// outboxSync returns what puts a sync's items by the ops of one batch, under the owner's ref of a share's session.
+func (r *rig) outboxSync(c opencode.CreateReply) func(items ...string) {
+	r.t.Helper()
+	live := r.server.Caller(r.t.Context(), "127.0.0.1:1").Assume(shared(r.t, r, c).Owner)
+	stream, err := live.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	seq := uint64(0)
+	return func(items ...string) {
+		r.t.Helper()
+		var raw []json.RawMessage
+		for _, item := range items {
+			raw = append(raw, json.RawMessage(item))
+		}
+		var read opencode.Reader
+		if err := read.Items(raw); err != nil {
+			r.t.Fatal(err)
+		}
+		b := ledger.Batch{BatchID: ulid.Make().String()}
+		for _, p := range opencode.Last(read.Puts) {
+			seq++
+			op := intent("put", "key", fmt.Sprintf("%q", p.Key), "payload", string(p.Payload), "sync", "true")
+			op.Seq, op.BatchID = seq, b.BatchID
+			b.Ops = append(b.Ops, op)
+		}
+		answer, err := stream.Apply(r.t.Context(), b)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, o := range answer.Outcomes {
+			if o.Status != ledger.Applied {
+				r.t.Fatalf("%+v", o)
+			}
+		}
+	}
 }
 
 // What the session's owner reverts stays so, whatever opencode's info says meanwhile, until some of it is synced.

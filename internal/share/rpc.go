@@ -14,6 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
+	"github.com/mooring-rpc/mooring/internal/writequeue"
 )
 
 // probeReply is the reply of probeValue: its argument, as decoded.
@@ -26,9 +29,9 @@ type probeReply struct {
 
 // rpcMain returns the object that a visitor calls.
 func (s *Service) rpcMain(v *visitor) capnweb.Object {
-	var calls writeQueue // of syncShare: calls arrive in order, and may be sent without waiting for answers
+	var calls writequeue.Queue // of syncShare: calls arrive in order, and may be sent without waiting for answers
 	return capnweb.NewMethods(map[string]any{
-		"createShare": func(ctx context.Context, external string, initial *[]any) (*createReply, error) {
+		"createShare": func(ctx context.Context, external string, initial *[]any) (*opencode.CreateReply, error) {
 			memory := s.newMemory(ctx, v.caller)
 			defer memory.close()
 			var items []json.RawMessage
@@ -45,11 +48,11 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 			return got, s.rejection(ctx, err, forCreator)
 		},
 		"syncShare": func(c *capnweb.Call, id, secret string, data []any) {
-			turn := calls.join(id)
+			turn := calls.Join(id)
 			c.Go(func(ctx context.Context) {
-				defer turn.leave()
+				defer turn.Leave()
 				select {
-				case <-turn.ready:
+				case <-turn.Ready:
 				case <-ctx.Done():
 				}
 				memory := s.newMemory(ctx, v.caller)
@@ -63,12 +66,12 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 					c.Fail(s.rejection(ctx, err, forWriter))
 					return
 				}
-				c.Return(syncReply{true, n})
+				c.Return(opencode.SyncReply{Success: true, SyncCount: n})
 			})
 		},
-		"deleteShare": func(ctx context.Context, id, secret string) (deleteReply, error) {
+		"deleteShare": func(ctx context.Context, id, secret string) (opencode.DeleteReply, error) {
 			err := s.delete(context.WithoutCancel(ctx), v, id, secret)
-			return deleteReply{err == nil}, s.rejection(ctx, err, forWriter)
+			return opencode.DeleteReply{Success: err == nil}, s.rejection(ctx, err, forWriter)
 		},
 		"probeValue": func(in struct {
 			When   time.Time `json:"when"`
@@ -129,7 +132,7 @@ var syncPrefix = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\[
 func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
-	if m := syncPrefix.FindSubmatch(have[:min(len(have), bodyBufBytes)]); m != nil {
+	if m := syncPrefix.FindSubmatch(have[:min(len(have), syncbody.BufferBytes)]); m != nil {
 		writer, err := s.openWriter(ctx, v.caller, string(m[1]), string(m[2]))
 		if err != nil {
 			return "", s.rejection(ctx, err, forWriter)

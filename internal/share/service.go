@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/writequeue"
 )
 
 // Store holds the rows of public shares. Package store implements it.
@@ -108,7 +109,7 @@ type Service struct {
 	liveConfig     atomic.Pointer[Config] // with the limits that SetLimits changes
 	createThrottle *createThrottle
 	slots          *addressSlots
-	writeQueue     writeQueue
+	writeQueue     writequeue.Queue
 	mux            *http.ServeMux
 
 	mu          sync.Mutex
@@ -159,7 +160,7 @@ func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]
 
 // findShare returns a share by its id. Unknown ids are throttled.
 func (s *Service) findShare(ctx context.Context, c *objects.Caller, id string) (*capability.PublicShare, error) {
-	if !isPublicID(id) {
+	if !capability.IsPublicID(id) {
 		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
 	}
 	p, err := s.cfg.Store.FindShare(ctx, id)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/writequeue"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -28,7 +28,7 @@ type writer struct {
 	share      *capability.PublicShare
 	external   string // opencode's id of the session
 	createdAt  int64  // Unix ms: when the secret was minted
-	ticket     ticket
+	ticket     writequeue.Ticket
 }
 
 // openWriter checks a share's secret and joins the queue of the share's writers. The error is
@@ -43,7 +43,7 @@ func (s *Service) openWriter(ctx context.Context, c *objects.Caller, id, secret 
 		return nil, why
 	}
 	return &writer{service: s, capability: live, share: p, external: access.Row.External,
-		createdAt: access.Grants[live.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
+		createdAt: access.Grants[live.Ref()].Created, ticket: s.writeQueue.Join(p.ID)}, nil
 }
 
 // verifySecret returns the share and the capability of a secret, whether the ref is living or
@@ -89,7 +89,7 @@ func refDead(access *session.Access, ref string) error {
 }
 
 // close leaves the queue.
-func (w *writer) close() { w.ticket.leave() }
+func (w *writer) close() { w.ticket.Leave() }
 
 // sync puts items, in the order in which the writers joined the queue. When it returns nil, all
 // of them are committed. Items too large for the session are left out, all others are committed,
@@ -120,9 +120,7 @@ func tooManyFault() error {
 // and putting one again changes nothing.
 type syncRun struct {
 	writer   *writer
-	reader   opencode.Reader
-	items    []json.RawMessage // of the piece being collected
-	bytes    int
+	sync     *opencode.Sync
 	stored   []string  // keys that were put
 	leftOut  []refusal // refusals of items left out
 	maxValue int       // bytes of one value
@@ -130,15 +128,11 @@ type syncRun struct {
 }
 
 func (w *writer) newSync() *syncRun {
-	return &syncRun{writer: w, reader: opencode.Reader{Session: w.external}, maxValue: w.service.cfg.CommitLimits.Payload}
+	return &syncRun{writer: w, sync: opencode.NewSync(w.external, w.service.cfg.CommitLimits), maxValue: w.service.cfg.CommitLimits.Payload}
 }
 
 // add adds an item, and reports whether the piece is full.
-func (s *syncRun) add(item json.RawMessage) (full bool) {
-	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
-	limits := s.writer.service.cfg.CommitLimits
-	return len(s.items) >= limits.Ops || s.bytes >= limits.Bytes
-}
+func (s *syncRun) add(item json.RawMessage) (full bool) { return s.sync.Add(item) }
 
 // leaveOut records that an item is not stored, under its key, or "" if that is unknown.
 func (s *syncRun) leaveOut(key, why string) {
@@ -147,14 +141,12 @@ func (s *syncRun) leaveOut(key, why string) {
 
 // flush commits the collected piece.
 func (s *syncRun) flush(ctx context.Context) error {
-	if err := s.reader.Items(s.items); err != nil {
+	pieces, tooLarge, err := s.sync.Take()
+	if err != nil {
 		return err
 	}
-	puts := opencode.Last(s.reader.Puts)
-	s.items, s.bytes, s.reader.Puts = nil, 0, nil
-	pieces, tooLarge := opencode.Cut(puts, s.writer.service.cfg.CommitLimits)
 	for _, p := range tooLarge {
-		s.leaveOut(p.Key, fmt.Sprintf("it has %d bytes, the limit is %d", len(p.Payload), s.maxValue))
+		s.leaveOut(p.Key, s.writer.service.cfg.CommitLimits.TooLarge(len(p.Payload)))
 	}
 	if !s.admitted {
 		if err := s.writer.waitTurn(ctx); err != nil {
@@ -193,7 +185,7 @@ func (w *writer) waitTurn(ctx context.Context) error {
 	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
 	defer limit.Stop()
 	select {
-	case <-w.ticket.ready:
+	case <-w.ticket.Ready:
 		return nil
 	case <-ctx.Done():
 		return fault.ContextError(context.Cause(ctx), nil)

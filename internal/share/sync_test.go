@@ -22,6 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -30,7 +31,7 @@ import (
 )
 
 // rawSync begins a sync by hand: the head, and so much of the body.
-func (r *rig) rawSync(c createReply, length int, body string) net.Conn {
+func (r *rig) rawSync(c opencode.CreateReply, length int, body string) net.Conn {
 	r.t.Helper()
 	conn, err := new(net.Dialer).DialContext(r.t.Context(), "tcp", r.addr)
 	if err != nil {
@@ -181,9 +182,7 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 	conn := r.rawSync(c, len(slow), slow[:3000])
 	defer conn.Close()
 	until.True(t, "the first has begun", func() bool {
-		r.service.writeQueue.mu.Lock()
-		defer r.service.writeQueue.mu.Unlock()
-		return len(r.service.writeQueue.tails) == 1
+		return r.service.writeQueue.Len() == 1
 	})
 	var later sync.WaitGroup
 	later.Go(func() {
@@ -244,39 +243,6 @@ func TestCapnWebSyncsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestTurns(t *testing.T) {
-	t.Parallel()
-	var line writeQueue
-	a, b, c, other := line.join("x"), line.join("x"), line.join("x"), line.join("y")
-	open := func(label string, turn ticket, want bool) {
-		t.Helper()
-		select {
-		case <-turn.ready:
-			if !want {
-				t.Errorf("%s: it is its turn", label)
-			}
-		default:
-			if want {
-				t.Errorf("%s: it is not its turn", label)
-			}
-		}
-	}
-	open("the first", a, true)
-	open("of another share", other, true)
-	open("the second", b, false)
-	b.leave() // before its turn
-	open("the third, while the first is there", c, false)
-	a.leave()
-	<-c.ready
-	c.leave()
-	other.leave()
-	until.True(t, "all lines are empty", func() bool {
-		line.mu.Lock()
-		defer line.mu.Unlock()
-		return len(line.tails) == 0
-	})
-}
-
 // A database that is away for a while loses nothing that was sent.
 func TestSyncsOutlastTheDatabase(t *testing.T) {
 	t.Parallel()
@@ -324,11 +290,12 @@ func FuzzBodies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var secrets, items []string
-		b := bodyReader{in: bufio.NewReaderSize(strings.NewReader(text), 16),
-			onSecret:   func(s string) error { secrets = append(secrets, s); return nil },
-			onItem:     func(item json.RawMessage) error { items = append(items, string(item)); return nil },
-			onOversize: func(int64, int) { t.Error("too large") }}
-		if b.read() != nil {
+		b := syncbody.Reader{In: bufio.NewReaderSize(strings.NewReader(text), 16),
+			Memory:     (*requestMemory)(nil),
+			OnSecret:   func(s string) error { secrets = append(secrets, s); return nil },
+			OnItem:     func(item json.RawMessage) error { items = append(items, string(item)); return nil },
+			OnOversize: func(int64, int) { t.Error("too large") }}
+		if b.Read() != nil {
 			return
 		}
 		var members map[string]json.RawMessage // for a struct, names are matched whatever their letters' case
@@ -453,7 +420,7 @@ func TestMissingOfAShare(t *testing.T) {
 		c = r.create("ses_lacks") // opencode shares again, and syncs all that there is
 		r.want(413, r.sync(c, message("msg_3", large), message("msg_4", "x")))
 		lacks("message/msg_3")
-		if got := r.sync(createReply{ID: c.ID, Secret: "x"}, message("msg_6", large)); got.status != 403 {
+		if got := r.sync(opencode.CreateReply{ID: c.ID, Secret: "x"}, message("msg_6", large)); got.status != 403 {
 			t.Errorf("a stranger: %d %s", got.status, got.body)
 		}
 		lacks("message/msg_3")
@@ -470,7 +437,7 @@ func clockOf(t *testing.T, st *store.Store) int64 {
 	return access.Now
 }
 
-func lastLack(t *testing.T, r *rig, c createReply) (last int64) {
+func lastLack(t *testing.T, r *rig, c opencode.CreateReply) (last int64) {
 	t.Helper()
 	list, err := r.service.LeftOut(t.Context(), shared(t, r, c).Session)
 	if err != nil {

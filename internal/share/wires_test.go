@@ -23,6 +23,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -32,7 +33,7 @@ import (
 
 // watch follows a share; each array that comes goes to the channel, which is closed
 // at the end.
-func (r *rig) watch(c createReply, headers ...string) (arrays chan string, end func() error) {
+func (r *rig) watch(c opencode.CreateReply, headers ...string) (arrays chan string, end func() error) {
 	r.t.Helper()
 	conn, res, err := websocket.Dial(r.t.Context(), "ws://"+r.addr+"/ws/"+c.ID, &websocket.DialOptions{HTTPHeader: httpHeader(headers)})
 	if err != nil {
@@ -313,7 +314,7 @@ func TestCapnWebShares(t *testing.T) {
 		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476.0, "left": capnweb.Undefined{},
 			"when": time.UnixMilli(0).UTC(), "f": 0.5, "list": []any{nil, true, capnweb.Undefined{}}}}}
 		got := w.must("createShare", "ses_"+label, first)
-		c := createReply{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}
+		c := opencode.CreateReply{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}
 		want := `[{"type":"message","data":{"f":0.5,"id":"msg_1","list":[null,true,null],"n":1795203727476,"text":"<é>\u2028","when":"1970-01-01T00:00:00.000Z"}}]`
 		if items := fmt.Sprint(r.data(c)); items != want {
 			t.Errorf("%s: the share has %s, want %s", label, items, want)
@@ -324,8 +325,8 @@ func TestCapnWebShares(t *testing.T) {
 		for method, args := range map[string][]any{
 			"syncShare: Invalid secret":    {c.ID, "x", []any{}},
 			"deleteShare: Invalid secret":  {c.ID, "x"},
-			"syncShare: Share not found":   {newPublicID(), c.Secret, []any{}},
-			"deleteShare: Share not found": {newPublicID(), c.Secret},
+			"syncShare: Share not found":   {capability.NewPublicID(), c.Secret, []any{}},
+			"deleteShare: Share not found": {capability.NewPublicID(), c.Secret},
 			"syncShare: message":           {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{}}}},
 			"syncShare: not JSON":          {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "x": func() {}}}}},
 			"syncShare: an array":          {c.ID, c.Secret, "data"},
@@ -498,7 +499,7 @@ func TestWhoIsPinged(t *testing.T) {
 		}
 		return c, err
 	}}}
-	follow := func(c createReply) *websocket.Conn {
+	follow := func(c opencode.CreateReply) *websocket.Conn {
 		conn, res, err := websocket.Dial(t.Context(), "ws://"+r.addr+"/ws/"+c.ID, &websocket.DialOptions{HTTPClient: small})
 		if err != nil {
 			t.Fatalf("%v: %v", res, err)

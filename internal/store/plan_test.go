@@ -51,7 +51,7 @@ var statements = map[string]*Statement{
 	"clearGrants": clearGrants, "measureGrants": measureGrants, "exemptGrants": exemptGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureAuditHeads": ensureAuditHeads, "lockAuditHeads": lockAuditHeads, "readAuditHead": readAuditHead, "saveAuditHeads": saveAuditHeads,
 	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "markExpiryAudited": markExpiryAudited,
-	"insertShare": insertShare, "readShare": readShare, "readRecentRequests": readRecentRequests, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findByExternal": findByExternal, "readShares": readShares, "listShares": listShares,
+	"insertShare": insertShare, "insertPublic": insertPublic, "readShare": readShare, "readRecentRequests": readRecentRequests, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findByExternal": findByExternal, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
 	"insertPageToken": insertPageToken, "evictPageTokens": evictPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
 	"findExpiredTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],

@@ -17,6 +17,8 @@ const shareColumns = `p.id, p.session, p.owner_tail, p.share_tail, p.reader_tail
 var (
 	insertShare = statement("", `
 		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created, asked) VALUES ({1}, {2}, {3}, {4}, {5}, {6}, {7})`)
+	insertPublic = statement("ttttti", `
+		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) {values} ON CONFLICT (id) DO NOTHING`)
 	readShare = statement("", `SELECT `+shareColumns+` FROM public_shares p WHERE p.id = {1}`)
 
 	// readRecentRequests reads the shares that a requester asked for since a time, newest first.

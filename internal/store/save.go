@@ -58,6 +58,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.queueList(saveRequests, mapRows(c.Requests, requestValues), nil)
 	t.queueList(dropRequests, pairRows(c.DropRequests), nil)
 	t.queueList(insertGrants, grants, nil)
+	t.queueList(insertPublic, mapRows(c.Public, func(p capability.PublicShare) []any { return shareValues(&p) }), nil)
 	t.queueList(insertManaged, mapRows(c.Managed, managedValues), nil)
 	t.queueList(chargeGrants, mapRows(c.Charges, func(ch session.Charge) []any {
 		target, tail := splitRef(ch.Ref)

@@ -212,6 +212,10 @@ function checkKinds(op: NamedOp): void {
   }
 }
 
+const flag: Check = (name, v) => {
+  if (v !== true) bad(`${name} is true, or is left out`);
+};
+
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
 const anything: Param = { must: true, check: undefined };
@@ -239,9 +243,9 @@ const compactKey: Check = (name, v, json) => {
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
-  create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order), origin: may(session), origin_at: may(number), origin_message: may(idOrNone) },
+  create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order), origin: may(session), origin_at: may(number), origin_message: may(idOrNone), shared_external: may(flag) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
-  put: { key: must(writtenKey), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number) },
+  put: { key: must(writtenKey), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number), sync: may(flag) },
   remove: { key: must(writtenKey), expect: may(number), claim: may(number) },
   patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number), claim: may(number) },
   add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number), claim: may(number) },
@@ -261,7 +265,7 @@ const methods: Record<string, Record<string, Param>> = {
   share: {
     ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
     actor: may(text), seal: may(sealKey), expires_at: may(number), expires_in: may(number), from: may(number), redemptions: may(redemptions),
-    read_keys: may(keyList), write_keys: may(keyList), ask: may(texts), answer: may(texts), children: may(childRights),
+    read_keys: may(keyList), write_keys: may(keyList), ask: may(texts), answer: may(texts), children: may(childRights), public: may(flag),
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},
@@ -334,6 +338,13 @@ export function checkOp(op: Intent): void {
     if (others.length > 0) bad(`children and ${others.join(", ")} exclude each other: what these name is of one session alone`);
   }
   if (op.method === "share") checkKinds(op);
+  if (op.method === "share" && named("public") === 1 && !given.get("public")?.ref) {
+    const own = argValue(op, "rights");
+    const limited = ["seal", "redemptions"].some((name) => ![undefined, null, "", 0].includes(argValue(op, name) as never));
+    if (limited || (Array.isArray(own) && own.some((r) => r !== "read"))) {
+      bad("a public ref carries read and nothing else, is sealed to no key and has no limit of redemptions: a reader does not redeem it");
+    }
+  }
   for (const name of given.keys()) {
     if (!Object.hasOwn(params, name)) {
       const takes = Object.keys(params).sort().join(", ") || "nothing";
@@ -363,7 +374,9 @@ export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const compacts = ops.some((op) => op.method === "compact" || (op.method === "share" && hasRight(op, "compact")));
   const reaches = ops.some((op) => op.method === "share" && op.args?.some((a) => a.name === "children"));
   const asks = ops.some((op) => aboutRequest(op) || (op.method === "share" && (hasRight(op, "ask") || hasRight(op, "answer") || op.args?.some((a) => a.name === "ask" || a.name === "answer"))));
-  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : []), ...(asks ? ["requests"] : [])];
+  const has = (op: NamedOp, name: string): boolean => op.args?.some((a) => a.name === name) === true;
+  const syncs = ops.some((op) => (op.method === "put" && has(op, "sync")) || (op.method === "share" && has(op, "public")) || (op.method === "create" && has(op, "shared_external")));
+  return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : []), ...(asks ? ["requests"] : []), ...(syncs ? ["sync"] : [])];
 }
 
 /** An op's method and arguments, as they are stored and sent. */

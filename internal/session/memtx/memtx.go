@@ -40,6 +40,7 @@ type rows struct {
 	turns    map[string]map[string]*session.Turn
 	requests map[string]map[string]*session.OpenRequest
 	grants   map[string]*capability.Grant
+	public   []capability.PublicShare
 	audit    []*capability.AuditRow
 }
 
@@ -135,6 +136,13 @@ func (s *Store) Grant(id string) *capability.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clone(s.grants[id])
+}
+
+// Public returns the rows of refs with a public id.
+func (s *Store) Public() []capability.PublicShare {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.public)
 }
 
 // Events returns a session's log.
@@ -572,6 +580,12 @@ func (s *Store) save(c *session.Changes) error {
 			return fmt.Errorf("memtx: ref %s is there already", g.ID)
 		}
 		s.grants[g.ID] = clone(g)
+	}
+	for _, p := range c.Public {
+		if s.grants[p.Reader] == nil {
+			return fmt.Errorf("memtx: the ref %s of a public id is not there", p.Reader)
+		}
+		s.public = append(s.public, p)
 	}
 	for _, ch := range c.Charges {
 		s.grants[ch.Ref].Bytes += ch.Bytes

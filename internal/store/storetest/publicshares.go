@@ -111,6 +111,18 @@ func testPublicShares(t *testing.T, fresh Fresh) {
 		t.Error("the share of a deleted session is given again")
 	}
 
+	public := grant(newRef(id), third.Owner)
+	public.Epoch = 2
+	row.Life = session.Live
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{public}, Public: []capability.PublicShare{capability.NewPublicRef(public)}}, id)
+	found, err := f.FindShare(f.ctx, capability.PublicID(public.ID, public.Hash))
+	f.must("find a public ref", err)
+	if found.Session != id || found.Share != public.ID || found.Reader != public.ID {
+		t.Errorf("the public ref is %+v", found)
+	}
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: fourth.Share, By: fourth.Owner, At: 7, Cut: 1}}}, id)
+	living(found.ID)
+
 	_, err = f.FindShare(f.ctx, "none")
 	f.code("an unknown id", err, fault.NotFound)
 	_, err = f.FindShare(f.ctx, "a\x00b")

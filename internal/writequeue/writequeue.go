@@ -1,24 +1,30 @@
-// The write queue: the syncs of one share are committed in the order in which they began, so that
+// Package writequeue commits the syncs of one share in the order in which they began, so that
 // a small one sent later does not overtake a large one.
-
-package share
+package writequeue
 
 import "sync"
 
-// writeQueue queues the syncs of each share. It is safe for concurrent use.
-type writeQueue struct {
+// Queue queues the syncs of each share. The zero Queue is ready, and safe for concurrent use.
+type Queue struct {
 	mu    sync.Mutex
 	tails map[string]chan struct{} // by share: closed when the last in the queue is done
 }
 
-// ticket is a position in a queue.
-type ticket struct {
-	ready <-chan struct{} // closed when it is its turn; nil is never waited for
-	leave func()          // leaves the queue; must be called once
+// Ticket is a position in a queue.
+type Ticket struct {
+	Ready <-chan struct{} // closed when it is its turn; nil is never waited for
+	Leave func()          // leaves the queue; must be called once
 }
 
-// join appends to a share's queue.
-func (t *writeQueue) join(id string) ticket {
+// Len returns how many shares have a queue.
+func (t *Queue) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.tails)
+}
+
+// Join appends to a share's queue.
+func (t *Queue) Join(id string) Ticket {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tails == nil {
@@ -45,12 +51,12 @@ func (t *writeQueue) join(id string) ticket {
 	if before == nil {
 		open := make(chan struct{})
 		close(open)
-		return ticket{open, leave}
+		return Ticket{open, leave}
 	}
-	return ticket{before, leave}
+	return Ticket{before, leave}
 }
 
-func (t *writeQueue) finish(id string, done chan struct{}) {
+func (t *Queue) finish(id string, done chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tails[id] == done {

@@ -1,9 +1,8 @@
-// The body of a sync, parsed as a stream: {"secret": …, "data": [item, …]}. An item is held until
+// Package syncbody parses the body of one of opencode's syncs as a stream: {"secret": …, "data": [item, …]}. An item is held until
 // its piece is committed, and nothing else is held, so a body may be far larger than memory.
 // opencode sends the secret first. Otherwise the data before it is buffered whole, and bounded by
-// maxBuffered. Every buffer is charged to the request's memory before it is allocated.
-
-package share
+// MaxBuffered. Every buffer is charged to the request's memory before it is allocated.
+package syncbody
 
 import (
 	"bufio"
@@ -17,21 +16,31 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxBuffered bounds one item, and data that precedes its secret, in bytes.
-const maxBuffered = 32 << 20
+// MaxBuffered bounds one item, and data that precedes its secret, in bytes.
+const MaxBuffered = 32 << 20
 
-// bodyReader parses a body. An error of a callback ends the parse and is returned.
-type bodyReader struct {
-	in         *bufio.Reader
-	charge     *requestMemory               // charged for buffers
-	onSecret   func(string) error           // called once, before any item
-	onItem     func(json.RawMessage) error  // of valid JSON, owned by the callee, which releases its capacity
-	onOversize func(bytes int64, limit int) // an item larger than limit was skipped
-	seenSecret string                       // the secret, once read
+// BufferBytes is the size of the buffer that a body is to be read through, in bytes.
+const BufferBytes = 32 << 10
+
+// Memory is charged for buffers. A Reader has one.
+type Memory interface {
+	Grow(n int) error // charges n bytes before they are held, or refuses them
+	Shrink(n int)     // releases n bytes
 }
 
-// read parses the whole body.
-func (b *bodyReader) read() error {
+// Reader parses a body. An error of a callback ends the parse and is returned.
+type Reader struct {
+	In         *bufio.Reader
+	Memory     Memory
+	OnSecret   func(string) error           // called once, before any item
+	OnItem     func(json.RawMessage) error  // of valid JSON, owned by the callee, which releases its capacity
+	OnOversize func(bytes int64, limit int) // an item larger than limit was skipped
+
+	seenSecret string // the secret, once read
+}
+
+// Read parses the whole body. Errors are Malformed, TooLarge and those of the callbacks.
+func (b *Reader) Read() error {
 	var data []byte // data that preceded the secret
 	dataSeen, secretSeen := false, false
 	err := b.object(func(name string) error {
@@ -40,7 +49,7 @@ func (b *bodyReader) read() error {
 			text, err := b.shortValue()
 			var secret string
 			if err != nil || json.Unmarshal(text, &secret) != nil {
-				return orMalformed(err, "the secret is no text")
+				return OrMalformed(err, "the secret is no text")
 			}
 			if secretSeen && secret != b.seenSecret {
 				return fault.Malformed.With("the body has two secrets")
@@ -49,7 +58,7 @@ func (b *bodyReader) read() error {
 				return nil
 			}
 			secretSeen, b.seenSecret = true, secret
-			return b.onSecret(secret)
+			return b.OnSecret(secret)
 		case name == "data" && dataSeen:
 			return fault.Malformed.With("the body has data twice")
 		case name == "data" && secretSeen:
@@ -57,9 +66,9 @@ func (b *bodyReader) read() error {
 			return b.items()
 		case name == "data":
 			dataSeen = true
-			text, n, err := b.value(maxBuffered)
-			if err == nil && n > maxBuffered {
-				err = fault.TooLarge.With("at most %d bytes may come before the secret: send the secret first", maxBuffered)
+			text, n, err := b.value(MaxBuffered)
+			if err == nil && n > MaxBuffered {
+				err = fault.TooLarge.With("at most %d bytes may come before the secret: send the secret first", MaxBuffered)
 			}
 			data = text
 			return err
@@ -77,13 +86,13 @@ func (b *bodyReader) read() error {
 		}
 	}
 	if err == nil && !secretSeen {
-		err = b.onSecret("")
+		err = b.OnSecret("")
 	}
 	switch {
 	case err != nil:
 		return err
 	case data != nil:
-		b.in = bufio.NewReader(bytes.NewReader(data))
+		b.In = bufio.NewReader(bytes.NewReader(data))
 		return b.items()
 	case !dataSeen:
 		return noDataFault()
@@ -96,76 +105,76 @@ func noDataFault() error {
 }
 
 // object parses an object; member parses the value of each of its members.
-func (b *bodyReader) object(member func(name string) error) error {
+func (b *Reader) object(member func(name string) error) error {
 	return b.sequence('{', '}', func() error {
 		text, err := b.shortValue()
 		var name string
 		if err != nil || json.Unmarshal(text, &name) != nil {
-			return orMalformed(err, "a name in the body is no text")
+			return OrMalformed(err, "a name in the body is no text")
 		}
 		if c, err := b.nextByte(); err != nil || c != ':' {
-			return orMalformed(err, "a name in the body has no value")
+			return OrMalformed(err, "a name in the body has no value")
 		}
 		return member(name)
 	})
 }
 
 // items parses the array of items.
-func (b *bodyReader) items() error {
+func (b *Reader) items() error {
 	if c, err := b.nextByte(); err != nil || c != '[' {
 		if err == nil {
 			err = noDataFault()
 		}
 		return err
 	}
-	_ = b.in.UnreadByte() // just read
+	_ = b.In.UnreadByte() // just read
 	return b.sequence('[', ']', func() error {
-		text, n, err := b.value(maxBuffered)
+		text, n, err := b.value(MaxBuffered)
 		switch {
 		case err != nil:
 			return err
-		case n > maxBuffered:
-			b.onOversize(n, maxBuffered)
+		case n > MaxBuffered:
+			b.OnOversize(n, MaxBuffered)
 			return nil
 		case !utf8.Valid(text):
 			return fault.Malformed.With("the body is not UTF-8")
 		case !json.Valid(text):
 			return fault.Malformed.With("the body is not the JSON that this path expects")
 		}
-		return b.onItem(text)
+		return b.OnItem(text)
 	})
 }
 
 // sequence parses the comma-separated content between open and end.
-func (b *bodyReader) sequence(open, end byte, each func() error) error {
+func (b *Reader) sequence(open, end byte, each func() error) error {
 	c, err := b.nextByte()
 	if err != nil || c != open {
-		return orMalformed(err, "the body is not the JSON that this path expects")
+		return OrMalformed(err, "the body is not the JSON that this path expects")
 	}
 	for first := true; ; first = false {
 		c, err := b.nextByte()
 		switch {
 		case err != nil:
-			return orMalformed(err, "")
+			return OrMalformed(err, "")
 		case c == end && first:
 			return nil
 		case first:
-			_ = b.in.UnreadByte() // just read
+			_ = b.In.UnreadByte() // just read
 		case c == end:
 			return nil
 		case c != ',':
 			return fault.Malformed.With("the body is not the JSON that this path expects")
 		}
 		if err := each(); err != nil {
-			return orMalformed(err, "")
+			return OrMalformed(err, "")
 		}
 	}
 }
 
 // nextByte returns the next byte that is not white space.
-func (b *bodyReader) nextByte() (byte, error) {
+func (b *Reader) nextByte() (byte, error) {
 	for {
-		c, err := b.in.ReadByte()
+		c, err := b.In.ReadByte()
 		if err != nil || c != ' ' && c != '\t' && c != '\r' && c != '\n' {
 			return c, err
 		}
@@ -176,9 +185,9 @@ func (b *bodyReader) nextByte() (byte, error) {
 const maxShortValue = 1024
 
 // shortValue reads a value of at most maxShortValue bytes.
-func (b *bodyReader) shortValue() ([]byte, error) {
+func (b *Reader) shortValue() ([]byte, error) {
 	text, n, err := b.value(maxShortValue)
-	b.charge.shrink(cap(text))
+	b.Memory.Shrink(cap(text))
 	if err == nil && (n > maxShortValue || !utf8.Valid(text)) {
 		err = fault.Malformed.With("a name or secret in the body is too long, or is not UTF-8")
 	}
@@ -187,7 +196,7 @@ func (b *bodyReader) shortValue() ([]byte, error) {
 
 // value reads a value's text, checking only where it ends, and returns its length n. text is nil
 // if n exceeds most.
-func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
+func (b *Reader) value(limit int) (text []byte, n int64, err error) {
 	c, err := b.nextByte()
 	if err != nil {
 		return nil, 0, err
@@ -198,7 +207,7 @@ func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 	depth, quoted, escaped := 0, false, false
 	for {
 		if n++; n > int64(limit) {
-			b.charge.shrink(cap(text))
+			b.Memory.Shrink(cap(text))
 			text = nil
 		} else {
 			if len(text) == cap(text) {
@@ -226,29 +235,29 @@ func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 		if depth == 0 && !quoted && !escaped && (c == '"' || c == '}' || c == ']') {
 			return text, n, nil
 		}
-		if c, err = b.in.ReadByte(); err != nil {
+		if c, err = b.In.ReadByte(); err != nil {
 			return nil, n, err
 		}
 		// A number or a word ends before a byte that cannot be part of it.
 		if depth == 0 && !quoted && (c == ',' || c == '}' || c == ']' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-			return text, n, b.in.UnreadByte()
+			return text, n, b.In.UnreadByte()
 		}
 	}
 }
 
 // growBuf returns text with twice the capacity, at most limit bytes.
-func (b *bodyReader) growBuf(text []byte, limit int) ([]byte, error) {
+func (b *Reader) growBuf(text []byte, limit int) ([]byte, error) {
 	size := min(max(2*cap(text), 64), limit)
-	if err := b.charge.grow(size); err != nil {
+	if err := b.Memory.Grow(size); err != nil {
 		return nil, err
 	}
 	wider := append(make([]byte, 0, size), text...)
-	b.charge.shrink(cap(text))
+	b.Memory.Shrink(cap(text))
 	return wider, nil
 }
 
-// orMalformed returns err, or if it is nil a Malformed fault about what.
-func orMalformed(err error, label string) error {
+// OrMalformed returns the error of a body that could not be read: err, or if it is nil a Malformed fault about what.
+func OrMalformed(err error, label string) error {
 	var refused *fault.Error
 	var long *http.MaxBytesError
 	switch {
