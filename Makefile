@@ -128,6 +128,7 @@ e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODE
 # own script puts the right one of them in its place; npm may be set not to run such, so it is run here.
 e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted model, sharing to the real server
 	@.ci/need node npm
+	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 

@@ -13,8 +13,8 @@
 //
 // # Lock order
 //
-// imports.lock of the home folder (lockFolder) is held while an import finds or creates its session;
-// it is the command's only lock. The databases lock for themselves.
+// imports.lock of the home folder (lockFolder) is held while an import finds or creates its session,
+// relay.lock while a relay runs. The databases lock for themselves.
 //
 // # Bounds
 //
@@ -63,6 +63,7 @@ type cliEnv struct {
 // commands are the constructors of the subcommands, in the order of the help text.
 var commands = []func(*cliEnv) *cobra.Command{
 	serveCmd,
+	relayCmd,
 	sessionCmd,
 	runCmd,
 	shareCmd,

@@ -28,7 +28,7 @@ var appendMethods = []struct{ name, must, may string }{
 	{"put", "key, payload", "schema_version, expect, claim, sync (true: of opencode's)"},
 	{"patch", "key, patch (RFC 7396)", "schema_version, expect, claim"},
 	{"add", "key, member, by (a whole number)", "expect, claim"},
-	{"remove", "key", "expect, claim"},
+	{"remove", "key", "expect, claim, sync (as of put)"},
 	{"claim", "key, lease (ms)", "prefix (in place of key: its first free key), request (in place of key), worker"},
 	{"release", "key, claim", "request (in place of key)"},
 	{"ask", "request (an id), kind", `payload, choices ([{"id","label"}]), message, expires_in (ms)`},

@@ -72,9 +72,9 @@ export class Machine {
     await fs.writeFile(path.join(this.project, "opencode.json"), JSON.stringify(config, null, 2));
   }
 
-  /** Runs `opencode serve`. */
-  async start() {
-    const child = spawn(binary, ["serve", "--hostname", "127.0.0.1", "--port", "0"], { cwd: this.project, env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
+  /** Runs `opencode serve`, at a port if it is to be known before. */
+  async start(port = 0) {
+    const child = spawn(binary, ["serve", "--hostname", "127.0.0.1", "--port", `${port}`], { cwd: this.project, env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
     this.#child = child;
     this.#exit = once(child, "exit");
     this.#said = "";

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Commands, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
+import { held } from "./held.js";
 import { Machine } from "./machine.js";
 import { Model } from "./model.js";
 
@@ -12,21 +13,6 @@ function gate() {
   let open;
   const opened = new Promise((resolve) => (open = resolve));
   return { opened, open };
-}
-
-/** What the server holds of a share, read as `opencode import` does, in the form of an export. */
-async function held(url) {
-  const { origin, pathname } = new URL(url);
-  const res = await fetch(`${origin}/api${pathname}/data`);
-  assert.equal(res.status, 200);
-  const items = await res.json();
-  const of = (type) => items.filter((item) => item.type === type).map((item) => item.data);
-  const byID = (a, b) => (a.id < b.id ? -1 : 1);
-  const parts = of("part").sort(byID);
-  return {
-    info: of("session")[0],
-    messages: of("message").sort(byID).map((info) => ({ info, parts: parts.filter((p) => p.messageID === info.id) })),
-  };
 }
 
 /** Waits until the server holds all that opencode does, value for value. */

@@ -32,6 +32,7 @@ func TestOf(t *testing.T) {
 		{"put", []ledger.Arg{key}, capability.Append},
 		{"remove", ledgertest.Args("key", "schema/todo"), capability.Schema},
 		{"remove", nil, capability.Append},
+		{"remove", ledgertest.Args("key", "part/m/p", "sync", true), capability.Append | capability.Revert},
 		{"patch", ledgertest.Args("key", "schema/todo"), capability.Append}, // which is refused anyway
 		{"add", nil, capability.Append},
 		{"claim", ledgertest.Args("key", "todo/1"), capability.Append},

@@ -87,7 +87,7 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	if aboutRequest(op) {
 		m.need = capability.Answer
 	}
-	if op.Method == MethodPut && hasArgument(op, "sync") {
+	if hasArgument(op, "sync") {
 		m.need |= capability.Revert
 	}
 	making := op.Method == MethodCreate || op.Method == MethodFork

@@ -13,8 +13,8 @@ import (
 )
 
 func (o *opPut) apply(a *applier) (result, *fault.Error) {
-	if o.sync && a.sub.Direct == nil { // of a direct call every put is one of a sync
-		return a.syncPut(o)
+	if o.sync && a.sub.Direct == nil { // of a direct call every op is one of a sync
+		return a.syncOp(o.put)
 	}
 	return o.put(a)
 }
@@ -110,6 +110,13 @@ func (a *applier) equal(slot *entryState, e *Entry) (bool, *fault.Error) {
 }
 
 func (o *opRemove) apply(a *applier) (result, *fault.Error) {
+	if o.sync && a.sub.Direct == nil {
+		return a.syncOp(o.remove)
+	}
+	return o.remove(a)
+}
+
+func (o *opRemove) remove(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}

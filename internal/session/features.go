@@ -25,8 +25,8 @@ type Features uint32
 // the compacted view. FeatureReach is the rights of a ref in children, whose end an older server would not
 // make a cut in them. FeatureLargeForks is forks in pieces, for which every server keeps what it changes in their
 // sources; no op and no event needs it. FeatureRequests is requests, the rights for them, and the kinds that
-// these are limited to. FeatureSync is what syncs of opencode need as ops of an outbox: put's argument
-// sync, share's public and create's shared_external; no event needs it.
+// these are limited to. FeatureSync is what syncs of opencode need as ops of an outbox: the argument
+// sync of put and remove, share's public and create's shared_external; no event needs it.
 const (
 	FeatureKeys Features = 1 << iota
 	FeatureSearch
@@ -87,7 +87,7 @@ func featuresOf(op *ledger.Intent) (f Features) {
 	}
 	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
-		if op.Method == MethodPut && hasArgument(op, "sync") {
+		if op.Method != MethodPurge && hasArgument(op, "sync") {
 			f = FeatureSync
 		}
 		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {

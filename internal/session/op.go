@@ -202,11 +202,12 @@ func decodePut(r *argReader) op {
 type opRemove struct {
 	key   Key
 	guard guard
+	sync  bool // as of opPut
 }
 
 func decodeRemove(r *argReader) op {
 	key, _ := r.writtenKey("key")
-	return &opRemove{key: key, guard: r.guard()}
+	return &opRemove{key: key, guard: r.guard(), sync: r.set("sync")}
 }
 
 // opPatch changes members of a value, by RFC 7396.

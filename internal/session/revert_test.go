@@ -409,3 +409,22 @@ func TestSyncsShowWhatIsHidden(t *testing.T) {
 		}
 	}
 }
+
+// What opencode no longer has is removed though it is hidden, and the rest stays hidden, as its info says.
+func TestASyncRemovesWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	o := reverting(t)
+	o.apply(op("put", "key", "session", "payload", raw(`{"revert":{"messageID":"b"}}`), "sync", true))
+	mustEqual(t, "reverted", o.shown(), "message/a part/a/1 part/a/2 session todo/1")
+	o.refuse(ledger.Rejected, fault.Reverted, op("remove", "key", "part/b/2"))
+	o.apply(op("remove", "key", "part/b/2", "sync", true))
+	mustEqual(t, "removed", o.shown(), "message/a part/a/1 part/a/2 session todo/1")
+	o.apply(op("put", "key", "session", "payload", raw(`{}`), "sync", true))
+	mustEqual(t, "taken back", o.shown(), "message/a message/b message/c part/a/1 part/a/2 part/b/1 session todo/1 b=aborted")
+	for _, x := range []anOp{op("put", "key", "part/c/1", "payload", raw(`7`), "sync", true), op("remove", "key", "message/b", "expect", 1, "sync", true)} {
+		o.apply(op("put", "key", "session", "payload", raw(`{"revert":{"messageID":"b"}}`), "sync", true))
+		o.try(x) // refused, and so nothing is shown for it
+		mustEqual(t, "refused", o.shown(), "message/a part/a/1 part/a/2 session todo/1")
+		o.apply(op("put", "key", "session", "payload", raw(`{}`), "sync", true))
+	}
+}

@@ -43,15 +43,15 @@ func infoRevert(info []byte) string {
 	return key
 }
 
-// syncRun is a sync whose puts are the ops of a batch: those with the argument sync.
+// syncRun is a sync whose puts and removes are the ops of a batch that have the argument sync.
 type syncRun struct {
 	syncRevert
 	last string // id of the last of them
 }
 
-// syncPut puts a value as a direct call of opencode's does: the batch's puts with the argument sync are one sync. What the info says is done with
-// the last of them, unless that is refused.
-func (a *applier) syncPut(o *opPut) (_ result, err *fault.Error) {
+// syncOp does a put or remove as a direct call of opencode's does: those of the batch with the argument sync are one sync. What the info says is
+// done with the last of them, unless that is refused.
+func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, err *fault.Error) {
 	before, op, run := a.v.savepoint(), a.op, a.sync
 	if run == nil {
 		of := slices.DeleteFunc(slices.Clone(a.sub.Batch.Ops), func(op ledger.Intent) bool { return !hasArgument(&op, "sync") })
@@ -63,7 +63,7 @@ func (a *applier) syncPut(o *opPut) (_ result, err *fault.Error) {
 		err = a.showForSync(op)
 	}
 	if err == nil {
-		r, err = o.put(a)
+		r, err = do(a)
 	}
 	if err == nil && op.OpID == run.last {
 		err = a.endSync(&run.syncRevert)

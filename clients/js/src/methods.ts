@@ -246,7 +246,7 @@ const methods: Record<string, Record<string, Param>> = {
   create: { ...creation, parent: may(session), part: may(messageKey), via: may(refID), order: may(order), origin: may(session), origin_at: may(number), origin_message: may(idOrNone), shared_external: may(flag) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text), message: may(idOrNone) },
   put: { key: must(writtenKey), payload: must(object), schema_version: may(schema), expect: may(number), claim: may(number), sync: may(flag) },
-  remove: { key: must(writtenKey), expect: may(number), claim: may(number) },
+  remove: { key: must(writtenKey), expect: may(number), claim: may(number), sync: may(flag) },
   patch: { key: must(ownKey("patch")), patch: anything, schema_version: may(schema), expect: may(number), claim: may(number) },
   add: { key: must(ownKey("add")), member: must(member), by: must(integer), expect: may(number), claim: may(number) },
   claim: { key: may(ownKey("claim")), prefix: may(ownPrefix), request: may(id), lease: must(lease), worker: may(worker) },
@@ -375,7 +375,7 @@ export function featuresOf(ops: readonly NamedOp[]): readonly string[] {
   const reaches = ops.some((op) => op.method === "share" && op.args?.some((a) => a.name === "children"));
   const asks = ops.some((op) => aboutRequest(op) || (op.method === "share" && (hasRight(op, "ask") || hasRight(op, "answer") || op.args?.some((a) => a.name === "ask" || a.name === "answer"))));
   const has = (op: NamedOp, name: string): boolean => op.args?.some((a) => a.name === name) === true;
-  const syncs = ops.some((op) => (op.method === "put" && has(op, "sync")) || (op.method === "share" && has(op, "public")) || (op.method === "create" && has(op, "shared_external")));
+  const syncs = ops.some((op) => ((op.method === "put" || op.method === "remove") && has(op, "sync")) || (op.method === "share" && has(op, "public")) || (op.method === "create" && has(op, "shared_external")));
   return [...(ops.some(needsKeys) ? ["keys"] : []), ...(forks ? ["fork"] : []), ...(bears ? ["children"] : []), ...(reverts ? ["revert"] : []), ...(compacts ? ["compact"] : []), ...(reaches ? ["reach"] : []), ...(asks ? ["requests"] : []), ...(syncs ? ["sync"] : [])];
 }
 

@@ -1,0 +1,271 @@
+// mooring relay: the share server that opencode's config names, on this machine, in front of the real one.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
+	"github.com/mooring-rpc/mooring/internal/relay"
+)
+
+// relayOptions are the command's flags.
+type relayOptions struct {
+	to, listen string
+	opencode   []string
+}
+
+// defaultRelay is where a relay listens: beside the server's own port.
+const defaultRelay = "127.0.0.1:7601"
+
+// passwordEnv is opencode's own variable of the password of its API.
+const passwordEnv = "OPENCODE_SERVER_PASSWORD"
+
+func relayCmd(sh *cliEnv) *cobra.Command {
+	var o relayOptions
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Take what opencode shares, also while the server is away, and send it on",
+		Long: "Stand between opencode and a server: opencode's config names this relay as its share server.\n" +
+			"What opencode sends is durable in the outbox when it is answered, with or without a server, and\n" +
+			"sent on when there is one. opencode itself sends everything once and drops what it cannot\n" +
+			"deliver. Links are those of the real server; they work once it has been reached.\n\n" +
+			"--to is a REF that may create sessions in a space: an owner's ref, or one that mooring share\n" +
+			"--rights create makes. What opencode sends while no relay runs is lost to it, unless --opencode\n" +
+			"says where opencode's own API is (opencode --port 4096): then it is read there at the next start.\n" +
+			"A password of that API is taken from " + passwordEnv + ".",
+		Example: "  mooring relay --to @data/owner.ref\n  mooring relay --to @create.ref --opencode http://127.0.0.1:4096",
+		Args:    argCount(0, 0),
+	}
+	h := withHome(sh, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return h.relay(cmd.Context(), o) }
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "a REF that may create sessions in the space where opencode's are kept")
+	f.StringVar(&o.listen, "listen", defaultRelay, "address of this machine to listen on, HOST:PORT; port 0 takes a free one")
+	f.StringArrayVar(&o.opencode, "opencode", nil, "address of opencode's own API, http://127.0.0.1:PORT, from which is read what was missed; repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
+		return h.refsWithPrefix(cmd.Context(), begun)
+	})
+	return cmd
+}
+
+// check refuses what the command line alone shows to be wrong, and returns opencode's addresses.
+func (o *relayOptions) check() (list []*url.URL, err error) {
+	if o.to == "" {
+		return nil, fault.Usage.With("say where to: --to REF, which may create sessions in a space")
+	}
+	if err := checkListen("--listen", o.listen); err != nil {
+		return nil, err
+	}
+	if !loopback.Is(o.listen) {
+		return nil, fault.Usage.With("--listen %s: a relay serves this machine alone, since whoever reaches it may share: use 127.0.0.1, [::1] or localhost", o.listen)
+	}
+	for _, text := range o.opencode {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" || !loopback.Is(u.Host) || u.RawQuery != "" {
+			return nil, fault.Usage.With("--opencode %q is not an address of this machine: http://127.0.0.1:PORT", text)
+		}
+		if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
+			u.User = url.UserPassword("opencode", password)
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
+
+// relay runs a relay until ctx ends.
+func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
+	apis, err := o.check()
+	if err != nil {
+		return err
+	}
+	if err := h.refArg(ctx, o.to).err; err != nil {
+		return err
+	}
+	ln, err := listenTCP(ctx, "--listen", o.listen)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	unlock, err := h.lockRelay(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := h.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	space, err := h.relaySpace(ctx, c, o.to)
+	if err != nil {
+		return err
+	}
+	dir, err := h.relayDir()
+	if err != nil {
+		return err
+	}
+	r, err := relay.New(ctx, relay.Config{Client: c, Space: space, Dir: dir, Opencode: apis, Log: slog.New(slog.NewTextHandler(&escapingWriter{w: h.env.err}, nil))})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := h.announceRelay(ln, space.Ref()); err != nil {
+		return err
+	}
+	return h.serveRelay(ctx, ln, c, r)
+}
+
+func (h *homeFlags) relayDir() (string, error) {
+	dir, err := h.makeHomeDir()
+	return filepath.Join(dir, "relay"), err
+}
+
+// lockRelay lets one relay at a time use the home folder.
+func (h *homeFlags) lockRelay(ctx context.Context) (unlock func(), err error) {
+	dir, err := h.makeHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, graceUnreachable)
+	defer cancel()
+	unlock, err = lockFolder(wait, filepath.Join(dir, "relay.lock"))
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		err = fault.InUse.Because(err, "another mooring relay runs with the home folder %s: one is enough for any number of opencodes", dir)
+	}
+	return unlock, err
+}
+
+// relaySpace returns the space of --to. The server is asked whether the ref may create there, if it can be reached.
+func (h *homeFlags) relaySpace(ctx context.Context, c *client.Client, arg string) (*client.Space, error) {
+	space, err := h.space(ctx, c, arg, "--to", capability.Create)
+	if err != nil {
+		return nil, err
+	}
+	wait, stop := whileReachable(ctx, c, sendGrace)
+	defer stop()
+	d, err := space.Describe(wait)
+	switch code := fault.CodeOf(err); {
+	case ctx.Err() != nil:
+		return nil, fault.Canceled.With("stopped before it was done")
+	case err == nil && d.Grant.Dead != fault.None:
+		return nil, d.Grant.Dead.With("--to: the ref allows nothing any more: make another")
+	case err == nil && !d.Grant.Rights.Has(capability.Create):
+		return nil, fault.MissingRight.With("--to: the ref allows %s, and a relay makes sessions: use one that carries create (mooring share @owner.ref --rights create)", d.Grant.Rights)
+	case err == nil:
+		return space, nil
+	case code.Authority():
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	fmt.Fprintf(h.env.err, "the server is away (%s): what opencode shares is kept here until it is back\n", sanitizeLine(messageOf(err)))
+	return space, nil
+}
+
+// announceRelay prints where the relay listens, and what opencode's config is to say.
+func (h *homeFlags) announceRelay(ln net.Listener, to capability.Ref) error {
+	at := "http://" + ln.Addr().String()
+	return h.env.print(map[string]string{"url": at, "to": to.WebAddress()},
+		"relaying opencode's shares to %s\nput this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", to.WebAddress(), at)
+}
+
+// relayStop is how long requests in progress have when the relay ends.
+const relayStop = 10 * time.Second
+
+// serveRelay serves until ctx ends or something fails.
+func (h *homeFlags) serveRelay(ctx context.Context, ln net.Listener, c *client.Client, r *relay.Relay) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	web := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	failed := make(chan error, 1)
+	go func() { failed <- web.Serve(ln) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx) // nil
+	}()
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		h.reportRelay(ctx, c)
+	}()
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		stop, done := context.WithTimeout(context.WithoutCancel(ctx), relayStop)
+		defer done()
+		if web.Shutdown(stop) != nil {
+			_ = web.Close() // whose requests are not answered
+		}
+		<-failed
+	}
+	cancel()
+	<-ended
+	<-reported
+	if err == nil {
+		h.sayPending(context.WithoutCancel(ctx), c)
+	}
+	return err
+}
+
+// sayPending says what waits when the relay ends.
+func (h *homeFlags) sayPending(ctx context.Context, c *client.Client) {
+	h.drainBriefly(ctx, c)
+	if st, err := c.Outbox().Queue(ctx); err == nil && st.Unfinished() > 0 {
+		fmt.Fprintf(h.env.err, "stopped: %s in the outbox, which the next command in this home folder sends\n", plural(st.Unfinished(), "op"))
+	}
+}
+
+// reportEvery is how often it is looked whether the server is away.
+const reportEvery = 500 * time.Millisecond
+
+// reportRelay says when the server is away, how much waits meanwhile, and when it is back.
+func (h *homeFlags) reportRelay(ctx context.Context, c *client.Client) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	away, shown := "", time.Time{}
+	var since time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			st, err := c.Outbox().Queue(ctx)
+			if err != nil {
+				continue
+			}
+			why := blockedBy(ctx, c)
+			switch n := st.Unfinished(); {
+			case why == nil && away != "" && n == 0:
+				fmt.Fprintln(h.env.err, "the server is back: all is sent")
+				away, since = "", time.Time{}
+			case why == nil || n == 0:
+				since = time.Time{}
+			case since.IsZero():
+				since = now
+			case now.Sub(since) < quietWait:
+			case reason(why) != away || now.Sub(shown) > time.Minute:
+				away, shown = reason(why), now
+				fmt.Fprintf(h.env.err, "waiting (%s in the outbox): %s\n", plural(n, "op"), away)
+			}
+		}
+	}
+}
+
+// reason returns an error on one line, without what changes from one try to the next.
+func reason(err error) string { return strings.TrimSpace(sanitizeLine(err.Error())) }

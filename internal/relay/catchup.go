@@ -1,0 +1,265 @@
+package relay
+
+// Catching up: what opencode sent while no relay ran, or what could not be committed, is read from opencode itself. Its API is asked for the
+// session's info and its messages with their parts, in the form in which they are synced; what differs is committed as a sync, and what opencode
+// no longer has is removed. The share's syncs wait meanwhile, so an older state is never committed after a newer one.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+)
+
+const (
+	catchUpFirst   = time.Second // after which it is tried again, while a share is behind and opencode does not answer
+	catchUpLast    = 30 * time.Second
+	catchUpTimeout = time.Minute // of one session
+	settleAfter    = time.Minute // a share that is younger may not stand in opencode's info yet
+	maxInfo        = 4 << 20     // of a session's info, in bytes
+)
+
+func newOpencodeClient() *http.Client {
+	return &http.Client{Timeout: catchUpTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Run catches up until ctx ends. Without Config.Opencode it only waits.
+func (r *Relay) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.missed:
+		}
+		for pause := catchUpFirst; len(r.cfg.Opencode) > 0 && !r.catchUpAll(ctx); pause = min(2*pause, catchUpLast) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-r.missed:
+				pause = catchUpFirst
+			case <-time.After(pause):
+			}
+		}
+	}
+}
+
+// catchUpAll tries to catch up with every share that is behind, and reports whether none is left.
+func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
+	r.mu.Lock()
+	var list []*share
+	for _, s := range r.shares {
+		s.mu.Lock()
+		if s.behind {
+			list = append(list, s)
+		}
+		s.mu.Unlock()
+	}
+	r.mu.Unlock()
+	done = true
+	for _, s := range list {
+		ok, err := r.catchUp(ctx, s)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errAway) && s.said != err.Error() {
+			s.said = err.Error()
+			r.cfg.Log.Warn("a share could not be compared with opencode's session; it is tried again", "opencode", s.rec.External, "error", err)
+		}
+		done = done && ok
+	}
+	return done
+}
+
+// errAway says that opencode does not answer.
+var errAway = errors.New("opencode does not answer")
+
+// catchUp reads a share's session from opencode, and commits what the share lacks. It reports whether there is nothing more to do.
+func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	s.mu.Lock()
+	misses := s.misses
+	s.mu.Unlock()
+	from, err := r.whereIs(ctx, s)
+	if err != nil || from == nil {
+		return err == nil && s.caughtUp(misses), err
+	}
+	turn := r.queue.Join(s.rec.ID)
+	defer turn.Leave()
+	if err := waitTurn(ctx, turn.Ready); err != nil {
+		return false, err
+	}
+	if s.living() != nil {
+		return true, nil
+	}
+	info, err := r.info(ctx, from)
+	if err != nil || info == nil {
+		return false, err
+	}
+	switch shown := sharedAt(info); {
+	case shown == s.rec.URL:
+	case r.cfg.Now().Sub(time.UnixMilli(s.rec.Created)) < settleAfter:
+		return false, nil
+	default: // unshared, or shared elsewhere
+		r.cfg.Log.Info("a share has ended: opencode no longer has its session shared here", "opencode", s.rec.External)
+		return true, s.end(context.WithoutCancel(ctx))
+	}
+	if err := r.compare(ctx, s, from, info); err != nil {
+		return false, err
+	}
+	return s.caughtUp(misses), nil
+}
+
+// caughtUp notes that the share has missed nothing, unless it was noted meanwhile that it has.
+func (s *share) caughtUp(misses int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind = s.misses != misses
+	return !s.behind
+}
+
+// whereIs returns the address of a share's session at the opencode that has it; nil if none has, and all have answered.
+func (r *Relay) whereIs(ctx context.Context, s *share) (at *url.URL, err error) {
+	for _, base := range r.cfg.Opencode {
+		u := base.JoinPath("session", s.rec.External)
+		info, e := r.info(ctx, u)
+		if info != nil {
+			return u, nil
+		}
+		err = errors.Join(err, e)
+	}
+	return nil, err
+}
+
+// info returns a session's info; nil if opencode has no such session.
+func (r *Relay) info(ctx context.Context, at *url.URL) ([]byte, error) {
+	res, err := r.get(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusNotFound {
+		return nil, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxInfo))
+	if err == nil && (res.StatusCode != http.StatusOK || !json.Valid(text)) {
+		err = fmt.Errorf("opencode answered with status %d", res.StatusCode)
+	}
+	return text, err
+}
+
+// get asks opencode.
+func (r *Relay) get(ctx context.Context, at *url.URL) (*http.Response, error) {
+	plain := *at
+	plain.User = nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, plain.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if at.User != nil {
+		password, _ := at.User.Password()
+		req.SetBasicAuth(at.User.Username(), password)
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errAway, err)
+	}
+	return res, nil
+}
+
+// sharedAt returns the address at which an info says that its session is shared, "" for none.
+func sharedAt(info []byte) string {
+	var of struct {
+		Share struct {
+			URL string `json:"url"`
+		} `json:"share"`
+	}
+	_ = json.Unmarshal(info, &of) // an info of another form says nothing
+	return of.Share.URL
+}
+
+// compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
+func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte) error {
+	if err := s.keys.open(); err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	sync := opencode.NewSync(s.rec.External, r.limits)
+	flush := func() error {
+		pieces, tooLarge, err := sync.Take()
+		for _, p := range tooLarge {
+			there[p.Key] = true
+			pieces = append(pieces, []opencode.Put{s.leftOut(&p)})
+		}
+		for _, piece := range pieces {
+			piece = slices.DeleteFunc(piece, func(p opencode.Put) bool { there[p.Key] = true; return s.keys.has(&p) })
+			if err == nil {
+				err = s.commit(context.WithoutCancel(ctx), piece)
+			}
+		}
+		return err
+	}
+	add := func(kind string, data []byte) error {
+		item := append(append([]byte(`{"type":"`+kind+`","data":`), data...), '}')
+		if sync.Add(item) {
+			return flush()
+		}
+		return nil
+	}
+	err := add("session", info)
+	if err == nil {
+		err = r.eachMessage(ctx, at.JoinPath("message"), func(m json.RawMessage) error {
+			return add("messages", append(append([]byte(`{"messages":[`), m...), `]}`...))
+		})
+	}
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return err
+	}
+	var gone []string
+	for key := range s.keys.hashes {
+		if kind, _, _ := strings.Cut(key, "/"); (kind == "message" || kind == "part") && !there[key] {
+			gone = append(gone, key)
+		}
+	}
+	slices.Sort(gone)
+	return s.remove(context.WithoutCancel(ctx), gone)
+}
+
+// eachMessage calls f with every message of a session: {info, parts}.
+func (r *Relay) eachMessage(ctx context.Context, at *url.URL, f func(json.RawMessage) error) error {
+	res, err := r.get(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.Header.Get("X-Next-Cursor") != "" {
+		return fault.Incompatible.With("opencode answered with status %d, or not with all messages", res.StatusCode)
+	}
+	in := json.NewDecoder(res.Body)
+	if begin, err := in.Token(); err != nil || begin != json.Delim('[') {
+		return fault.Incompatible.With("opencode's messages are not a list")
+	}
+	for in.More() {
+		var m json.RawMessage
+		if err := in.Decode(&m); err != nil {
+			return fmt.Errorf("read opencode's messages: %w", err)
+		}
+		if err := f(m); err != nil {
+			return err
+		}
+	}
+	if _, err := in.Token(); err != nil { // of a list that broke off, nothing may be taken for removed
+		return fmt.Errorf("read opencode's messages: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+// Package relay stands between opencode and a server: it is the share server that opencode's config names, on this machine, and commits
+// what opencode sends to the local outbox, from which it is replayed. opencode sends each change once and drops what it cannot deliver; here
+// everything is answered at once, also while the real server is away. A program that has a client open can run a Relay inside it: New, ServeHTTP,
+// Run.
+//
+// Each share is a session of its own on the server, made by a batch of the outbox under the space's ref that the relay was given: the create,
+// and a ref with a public id (capability.PublicID), which is why the link is known before the server has heard of it. A sync is batches of puts
+// with the argument sync, by which the server does what it does with a sync of its own share API (session/syncrevert.go). The end of a share
+// is a revoke of that ref.
+//
+// # What is durable when
+//
+//	create   the share's file, then the batch, then the answer. A file whose batch is not in the outbox is removed at the next start:
+//	         nobody was answered
+//	sync     its batches, in the order in which the syncs began, then the answer
+//	DELETE   the file says that the share has ended and which batch says so to the server, then that batch, then the answer. At a start
+//	         the batch is committed again under its id, which changes nothing if it is there
+//
+// What opencode sends while no relay runs is lost to it: opencode does not repeat it. If the relay is told where opencode's own API is, it reads
+// every living share's session there at each start, and after each sync that failed, and commits what differs (catchup.go). So that this
+// is little, a file beside the share's has the keys that were put with hashes of their values (keys.go).
+//
+// Words:
+//
+//	share     one of opencode's sessions, under a public id
+//	secret    what opencode shows with each sync; its hash is stored
+//	catch up  to read a session from opencode itself, since something may have been missed
+//
+// # Lock order
+//
+// A share's turn (writequeue) comes before Relay.mu and share.mu, which are leaves: no lock is held during a commit, a request or a write
+// of a file, but for Relay.creating, which one create at a time holds.
+//
+// # Bounds
+//
+//	a sync's body           512 MiB (maxBody), read as a stream
+//	one item                32 MiB (syncbody.MaxBuffered); one value what a session takes (4 MiB)
+//	memory of requests      256 MiB (memoryBytes), beyond: they wait
+//	syncs at once           8 (maxSyncs), beyond: they wait
+//	living shares           10,000 (maxShares)
+//	secrets of a share      16 (maxSecrets), beyond: the oldest is forgotten
+//	ended shares            forgotten after 30 days (keepEnded)
+//	what waits to be sent   the outbox's limits
+package relay

@@ -1,0 +1,107 @@
+package relay
+
+// The file of a share: what has to be known of it in a later process.
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/newfile"
+)
+
+// record is what the file of a share has.
+type record struct {
+	ID       string   `json:"id"` // the public id
+	External string   `json:"external"`
+	Owner    string   `json:"owner"`  // the text of the session's owner's ref
+	Reader   string   `json:"reader"` // the id of the ref that has the public id
+	URL      string   `json:"url"`    // the real server's page
+	Batch    string   `json:"batch"`  // that creates the session
+	Created  int64    `json:"created"`
+	Made     bool     `json:"made"`              // the batch is in the outbox
+	Secrets  []string `json:"secrets"`           // hashes of the secrets that opencode was given, in base64url, the oldest first
+	Ended    int64    `json:"ended,omitempty"`   // when
+	EndBatch string   `json:"end,omitempty"`     // that revokes the reader's ref
+	EndSent  bool     `json:"endSent,omitempty"` // that batch is in the outbox, or the server has ended the share
+}
+
+// shareSuffix ends the name of a share's file, which begins with its public id; keysSuffix that of its keys.
+const (
+	shareSuffix = ".share"
+	keysSuffix  = ".keys"
+)
+
+// readRecords reads the files of all shares of a folder, in the order of their creation. What a crash left half written is removed.
+func readRecords(dir string) (list []record, err error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the relay's folder: %w", err)
+	}
+	for _, f := range files {
+		name := filepath.Join(dir, f.Name())
+		if strings.HasSuffix(name, ".tmp") {
+			_ = os.Remove(name)
+			continue
+		}
+		id, found := strings.CutSuffix(f.Name(), shareSuffix)
+		if !found || !capability.IsPublicID(id) {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read a share: %w", err)
+		}
+		var rec record
+		if err := json.Unmarshal(text, &rec); err != nil || rec.ID != id {
+			return nil, fmt.Errorf("the file %s is damaged: move it away, and share that session again (%w)", name, err)
+		}
+		list = append(list, rec)
+	}
+	slices.SortStableFunc(list, func(a, b record) int { return cmp.Compare(a.Created, b.Created) })
+	return list, nil
+}
+
+// write writes the file, which is there whole or as it was before.
+func (rec *record) write(dir string) error {
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, rec.ID+shareSuffix)
+	tmp, err := os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = tmp.Write(append(text, '\n'))
+		if err == nil {
+			err = tmp.Sync()
+		}
+		err = errors.Join(err, tmp.Close())
+	}
+	if err == nil {
+		err = os.Rename(name+".tmp", name)
+	}
+	if err == nil {
+		err = newfile.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the share: %w", err)
+	}
+	return nil
+}
+
+// remove removes the files of a share.
+func (rec *record) remove(dir string) (err error) {
+	for _, suffix := range []string{shareSuffix, keysSuffix} {
+		if e := os.Remove(filepath.Join(dir, rec.ID+suffix)); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}

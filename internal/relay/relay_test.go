@@ -1,0 +1,356 @@
+package relay
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+)
+
+func infoItem(session, title, revert string) string {
+	if revert != "" {
+		revert = fmt.Sprintf(`,"revert":{"messageID":%q}`, revert)
+	}
+	return fmt.Sprintf(`{"type":"session","data":{"id":%q,"title":%q%s}}`, session, title, revert)
+}
+
+func messageItem(n int) string {
+	return fmt.Sprintf(`{"type":"message","data":{"id":"m%d","role":"user","time":{"created":%d}}}`, n, 1000+n)
+}
+
+func partItem(n, part int, text string) string {
+	return fmt.Sprintf(`{"type":"part","data":{"id":"m%dp%d","messageID":"m%d","type":"text","text":%q}}`, n, part, n, text)
+}
+
+// What a relay makes of opencode's traffic is what the server's own share API makes of it, item by item and in the same order: of recordings, and of
+// what opencode sends around reverts.
+func TestARelayMakesTheSameOfIt(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	compare := func(name, session string, play func(at string, c opencode.CreateReply)) {
+		t.Helper()
+		direct, relayed := create(t, r.real(), session), create(t, r.http.URL, session)
+		play(r.real(), direct)
+		play(r.http.URL, relayed)
+		r.drained()
+		if got, want := r.data(relayed.ID), r.data(direct.ID); !slices.Equal(got, want) || len(got) == 0 {
+			t.Errorf("%s: the relay's share has %d items, the server's own %d:\n%s\n\n%s", name, len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for _, path := range []string{"", "/metadata"} {
+			got, want := want(t, 200, "GET", r.real()+"/api/share/"+relayed.ID+path, ""), want(t, 200, "GET", r.real()+"/api/share/"+direct.ID+path, "")
+			if got, want := comparable(t, got, relayed.ID, 1), comparable(t, want, direct.ID, 3); got != want {
+				t.Errorf("%s %s: %s\n\n%s", name, path, got, want)
+			}
+		}
+	}
+	for _, name := range []string{"a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.33", "f-streamlong-1.1.65"} {
+		requests := readRecorded(t, name)
+		compare(name, requests[0].Body.SessionID, func(at string, c opencode.CreateReply) {
+			for _, q := range requests {
+				if strings.HasSuffix(q.Path, "/sync") {
+					syncTo(t, at, c, q.items()...)
+				}
+			}
+		})
+	}
+	plain, toSecond := func(s string) string { return infoItem(s, "a", "") }, func(s string) string { return infoItem(s, "a", "m2") }
+	all := func(s string) []string {
+		list := []string{plain(s)}
+		for n := 1; n <= 3; n++ {
+			list = append(list, messageItem(n), partItem(n, 1, "x"), partItem(n, 2, "y"))
+		}
+		return list
+	}
+	for i, syncs := range []func(s string) [][]string{
+		func(s string) [][]string { return [][]string{all(s), {toSecond(s)}} },
+		func(s string) [][]string { return [][]string{all(s), {toSecond(s)}, {plain(s)}} },
+		func(s string) [][]string {
+			return [][]string{all(s), {toSecond(s)}, {messageItem(4), plain(s)}, {partItem(4, 1, "z")}}
+		},
+		func(s string) [][]string {
+			return [][]string{all(s), {toSecond(s)}, {partItem(3, 1, "again")}, {infoItem(s, "b", "m2")}}
+		},
+		func(s string) [][]string {
+			return [][]string{all(s), {toSecond(s)}, append([]string{toSecond(s)}, all(s)[1:]...)}
+		},
+		func(s string) [][]string { return [][]string{{toSecond(s)}, all(s)[1:]} },
+		func(s string) [][]string {
+			many := []string{toSecond(s)}
+			for n := range 1500 { // several pieces
+				many = append(many, messageItem(n))
+			}
+			return [][]string{many, {plain(s)}}
+		},
+	} {
+		session := fmt.Sprintf("ses_%d", i)
+		compare(session, session, func(at string, c opencode.CreateReply) {
+			for _, items := range syncs(session) {
+				syncTo(t, at, c, items...)
+			}
+		})
+	}
+}
+
+// comparable takes out of an answer what two shares of one session differ in: their ids and times, and in the cursor the events of the refs that they took.
+func comparable(t *testing.T, text, id string, refs float64) string {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(text, id, "ID")), &v); err != nil {
+		t.Fatal(err)
+	}
+	about, ok := v["metadata"].(map[string]any)
+	if !ok {
+		about = v
+	}
+	about["cursor"] = about["cursor"].(float64) - refs
+	delete(about, "created")
+	delete(about, "updated")
+	return string(mustJSON(t, v))
+}
+
+// Without a server everything is answered, over a restart of the relay too; once there is one it has all of it, in order, at the link that
+// was given.
+func TestTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	r.stopServer()
+	c := create(t, r.http.URL, "ses_away")
+	if want := "http://" + r.addr + "/share/" + c.ID; c.URL != want {
+		t.Errorf("the link is %s, want %s", c.URL, want)
+	}
+	syncTo(t, r.http.URL, c, infoItem("ses_away", "first", ""), messageItem(1))
+	r.stopRelay()
+	r.startRelay()
+	for n := 2; n <= 5; n++ {
+		syncTo(t, r.http.URL, c, messageItem(n), infoItem("ses_away", fmt.Sprint("title ", n), ""))
+	}
+	ended := create(t, r.http.URL, "ses_ended")
+	syncTo(t, r.http.URL, ended, messageItem(1))
+	end(t, r.http.URL, ended)
+	r.startServer()
+	r.drained()
+	if got, want := strings.Join(r.data(c.ID), "\n"), strings.Join([]string{infoItem("ses_away", "title 5", ""), messageItem(1), messageItem(2), messageItem(3), messageItem(4), messageItem(5)}, "\n"); got != want {
+		t.Errorf("the share has\n%s\nwant\n%s", got, want)
+	}
+	if page := want(t, 200, "GET", c.URL, ""); !strings.Contains(page, "title 5") {
+		t.Errorf("the page is %s", page)
+	}
+	if r.data(ended.ID) != nil {
+		t.Error("what was unshared is shown")
+	}
+	res, err := plain.Transport.RoundTrip(mustRequest(t, r.http.URL+"/share/"+c.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.Header.Get("Location") != c.URL {
+		t.Errorf("the relay's own page leads to %q", res.Header.Get("Location"))
+	}
+}
+
+func mustRequest(t *testing.T, at string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+// The same create gives the same share for ten minutes, unless it has ended, and both secrets write; later ones make another, with a session of its own.
+func TestRepeatedCreates(t *testing.T) {
+	t.Parallel()
+	var later time.Duration
+	r := start(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(later) } })
+	first, again := create(t, r.http.URL, "ses_x"), create(t, r.http.URL, "ses_x")
+	if again.ID != first.ID || again.URL != first.URL || again.Secret == first.Secret {
+		t.Errorf("created again it is %+v, it was %+v", again, first)
+	}
+	other := create(t, r.http.URL, "ses_y")
+	if other.ID == first.ID {
+		t.Error("another session has its share")
+	}
+	r.stopRelay()
+	r.startRelay()
+	if over := create(t, r.http.URL, "ses_x"); over.ID != first.ID {
+		t.Error("a restart makes another share of it")
+	}
+	syncTo(t, r.http.URL, first, messageItem(1))
+	syncTo(t, r.http.URL, again, messageItem(2))
+	later = 11 * time.Minute
+	late := create(t, r.http.URL, "ses_x")
+	if late.ID == first.ID {
+		t.Error("after eleven minutes it is the same share")
+	}
+	end(t, r.http.URL, late)
+	next := create(t, r.http.URL, "ses_x")
+	if next.ID == late.ID {
+		t.Error("a share that has ended is given again")
+	}
+	syncTo(t, r.http.URL, next, messageItem(3))
+	r.drained()
+	if got := strings.Join(r.data(first.ID), "\n"); got != messageItem(1)+"\n"+messageItem(2) {
+		t.Errorf("the first share has %s", got)
+	}
+	if got := strings.Join(r.data(next.ID), "\n"); got != messageItem(3) {
+		t.Errorf("the last share has %s", got)
+	}
+	secrets := []string{}
+	for range maxSecrets + 1 {
+		secrets = append(secrets, create(t, r.http.URL, "ses_x").Secret)
+	}
+	next.Secret = secrets[0]
+	want(t, http.StatusForbidden, "POST", r.http.URL+"/api/share/"+next.ID+"/sync", syncBody(next.Secret))
+	next.Secret = secrets[1]
+	syncTo(t, r.http.URL, next)
+}
+
+// What is refused: as by a server, and what a page in a browser could send.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	c, other := create(t, r.http.URL, "ses_x"), create(t, r.http.URL, "ses_y")
+	at := r.http.URL + "/api/share"
+	for _, q := range []struct {
+		what, method, path, body string
+		status                   int
+		says                     string
+		headers                  []string
+	}{
+		{"no session", "POST", "", `{}`, 400, "sessionID", nil},
+		{"no JSON", "POST", "", `{`, 400, "JSON", nil},
+		{"a control character", "POST", "", `{"sessionID":"a\u0000"}`, 400, "sessionID", nil},
+		{"no share", "POST", "/" + strings.Repeat("A", 22) + "/sync", syncBody(c.Secret), 404, `"error":"Share not found"`, nil},
+		{"another's secret", "POST", "/" + c.ID + "/sync", syncBody(other.Secret), 403, `"error":"Invalid secret"`, nil},
+		{"no secret", "POST", "/" + c.ID + "/sync", `{"data":[]}`, 403, `"error":"Invalid secret"`, nil},
+		{"no data", "POST", "/" + c.ID + "/sync", `{"secret":"` + c.Secret + `"}`, 400, "data", nil},
+		{"no item", "POST", "/" + c.ID + "/sync", syncBody(c.Secret, `{"type":"message"}`), 400, "item 1", nil},
+		{"another's info", "POST", "/" + c.ID + "/sync", syncBody(c.Secret, infoItem("ses_y", "a", "")), 400, "second session", nil},
+		{"an end with another's secret", "DELETE", "/" + c.ID, `{"secret":"` + other.Secret + `"}`, 403, `"error":"Invalid secret"`, nil},
+		{"another path", "GET", "/" + c.ID + "/data", "", 404, "relay", nil},
+		{"another host", "POST", "", `{"sessionID":"ses_z"}`, 403, "localhost", []string{"Host", "evil.example"}},
+		{"a page's", "POST", "", `{"sessionID":"ses_z"}`, 403, "localhost", []string{"Origin", "http://evil.example"}},
+		{"a proxy's", "POST", "", `{"sessionID":"ses_z"}`, 403, "localhost", []string{"X-Forwarded-For", "10.0.0.1"}},
+	} {
+		if status, text := ask(t, q.method, at+q.path, q.body, q.headers...); status != q.status || !strings.Contains(text, q.says) {
+			t.Errorf("%s: %d %s", q.what, status, text)
+		}
+	}
+	end(t, r.http.URL, c)
+	end(t, r.http.URL, c)
+	want(t, http.StatusNotFound, "POST", at+"/"+c.ID+"/sync", syncBody(c.Secret, messageItem(1)))
+	for _, one := range []opencode.CreateReply{c, other} {
+		if strings.Contains(r.log.String(), one.Secret) {
+			t.Error("the log has a secret")
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(r.dir, "relay", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+		if text, _ := os.ReadFile(name); strings.Contains(string(text), c.Secret) || strings.Contains(string(text), other.Secret) {
+			t.Errorf("%s has a secret of opencode's", name)
+		}
+	}
+}
+
+// A value that is too large for a session is left out, and said; all else is there.
+func TestValuesTooLarge(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	c := create(t, r.http.URL, "ses_x")
+	large := partItem(1, 2, strings.Repeat("x", 4<<20))
+	said := want(t, http.StatusRequestEntityTooLarge, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(1), partItem(1, 1, "a"), large, partItem(1, 3, "b")))
+	if !strings.Contains(said, "left out") {
+		t.Errorf("it says %s", said)
+	}
+	r.logged("key=part/m1/m1p2")
+	r.drained()
+	if got, want := strings.Join(r.data(c.ID), "\n"), strings.Join([]string{messageItem(1), partItem(1, 1, "a"), partItem(1, 3, "b")}, "\n"); got != want {
+		t.Errorf("the share has %s", got)
+	}
+	if page := want(t, 200, "GET", c.URL, ""); !strings.Contains(page, "the limit is 4194304") {
+		t.Error("the page does not say that something is left out")
+	}
+	syncTo(t, r.http.URL, c, partItem(1, 2, "smaller"))
+	r.drained()
+	if got := r.data(c.ID); len(got) != 4 {
+		t.Errorf("the share has %s", got)
+	}
+	if page := want(t, 200, "GET", c.URL, ""); strings.Contains(page, "the limit is 4194304") {
+		t.Error("the page goes on saying that something is left out")
+	}
+}
+
+// A share that its ref's owner has ended at the server takes nothing any more here, instead of answering for what nobody will see.
+func TestAnEndAtTheServer(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	c := create(t, r.http.URL, "ses_x")
+	syncTo(t, r.http.URL, c, messageItem(1))
+	r.drained()
+	s, err := r.relay.find(c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.session.Batch()
+	b.Do("delete")
+	if _, err := b.CommitWait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	syncTo(t, r.http.URL, c, messageItem(2)) // durable here, and refused there
+	r.logged("takes nothing for it any more")
+	want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(3)))
+	if next := create(t, r.http.URL, "ses_x"); next.ID == c.ID {
+		t.Error("the share is given again")
+	}
+}
+
+// Under a ref that was revoked nothing is answered for what nobody will see, once the server has said so.
+func TestARefThatHasEnded(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	owner, err := r.client.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := owner.Share(t.Context(), client.ShareOptions{Rights: capability.Create})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stopRelay()
+	r.owner = ref
+	r.startRelay()
+	c := create(t, r.http.URL, "ses_x")
+	syncTo(t, r.http.URL, c, messageItem(1))
+	r.drained()
+	if r.data(c.ID) == nil {
+		t.Fatal("a ref that creates does not do")
+	}
+	if owner, err = r.client.Space(t.Context(), owner.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owner.Revoke(t.Context(), ref.ID); err != nil {
+		t.Fatal(err)
+	}
+	syncTo(t, r.http.URL, c, messageItem(2))
+	r.logged("takes nothing for it any more")
+	want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(3)))
+	if text := want(t, http.StatusForbidden, "POST", r.http.URL+"/api/share", `{"sessionID":"ses_x"}`); !strings.Contains(text, "revoked") {
+		t.Errorf("a create is answered %s", text)
+	}
+}

@@ -1,0 +1,241 @@
+package relay
+
+// A share: its batches, and what becomes of them.
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// share is a share, whether it has ended or not.
+type share struct {
+	relay   *Relay
+	session *client.Session
+	keys    keys   // of who has the share's turn
+	said    string // the last error of catching up that was logged; of Run
+
+	mu       sync.Mutex // guards the rest
+	rec      record
+	behind   bool           // it may have missed something
+	misses   int            // how often that was noted: what is missed while it catches up counts
+	last     *client.Ticket // of the last batch that nobody waits for yet
+	watching bool           // a goroutine waits for a batch
+}
+
+// newShare returns the share of a record.
+func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
+	owner, err := capability.ParseRef(rec.Owner)
+	if err != nil {
+		return nil, err
+	}
+	s := &share{relay: r, rec: rec, keys: keys{name: keysName(r.cfg.Dir, rec.ID)}}
+	s.session, err = r.cfg.Client.Session(ctx, owner)
+	return s, err
+}
+
+// save writes the share's file. The caller has s.mu, or is the only one that knows s.
+func (s *share) save() error { return writeFault(s.rec.write(s.relay.cfg.Dir)) }
+
+// forget removes the share's files.
+func (s *share) forget() error {
+	return errors.Join(s.keys.close(), s.rec.remove(s.relay.cfg.Dir))
+}
+
+// created reports whether the batch that makes the session is in the outbox.
+func (s *share) created(ctx context.Context) (bool, error) {
+	rows, err := s.relay.cfg.Client.Outbox().List(ctx, outbox.Filter{Batch: s.rec.Batch, Limit: 1})
+	return len(rows) > 0, err
+}
+
+// living returns why the share takes nothing any more; nil if it does.
+func (s *share) living() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Ended != 0 {
+		return fault.Revoked.With("the share has ended")
+	}
+	return nil
+}
+
+// checkSecret refuses what is no secret of the share (UnknownRef).
+func (s *share) checkSecret(text string) error {
+	secret, err := capability.ParseSecret(text)
+	if err == nil {
+		hash := secret.HashText()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		known := 0
+		for _, one := range s.rec.Secrets {
+			known |= subtle.ConstantTimeCompare([]byte(one), []byte(hash))
+		}
+		if known == 1 {
+			return nil
+		}
+	}
+	return fault.UnknownRef.With("the secret is not one of this share")
+}
+
+// addSecret makes another secret of the share, and returns it once its hash is durable.
+func (s *share) addSecret() (string, error) {
+	secret := capability.NewSecret()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.rec.Secrets
+	s.rec.Secrets = append(slices.Clone(was[max(0, len(was)-maxSecrets+1):]), secret.HashText())
+	if err := s.save(); err != nil {
+		s.rec.Secrets = was
+		return "", err
+	}
+	return secret.RevealText(), nil
+}
+
+// leftOutPrefix begins the keys of values that say what a share lacks, each before the key of what was left out: they are shown on its page.
+const leftOutPrefix = "left_out/"
+
+// leftOut returns the value that says that a put is too large.
+func (s *share) leftOut(p *opencode.Put) opencode.Put {
+	why, _ := json.Marshal(s.relay.limits.TooLarge(len(p.Payload))) // a text always marshals
+	return opencode.Put{Key: leftOutPrefix + p.Key, Payload: why}
+}
+
+// commit makes puts durable as one batch: a piece of a sync. The caller has the share's turn.
+func (s *share) commit(ctx context.Context, puts []opencode.Put) error {
+	if len(puts) == 0 {
+		return nil
+	}
+	if err := s.keys.expect(puts); err != nil {
+		return err
+	}
+	b := s.session.Batch()
+	var arrived []string // what was left out before
+	for _, p := range puts {
+		b.Put(p.Key, json.RawMessage(p.Payload)).Arg("sync", true)
+		if _, lacked := s.keys.hashes[leftOutPrefix+p.Key]; lacked {
+			arrived = append(arrived, leftOutPrefix+p.Key)
+		}
+	}
+	t, err := b.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	s.watch(t)
+	if err := s.keys.committed(puts); err != nil || len(arrived) == 0 {
+		return err
+	}
+	return s.remove(ctx, arrived)
+}
+
+// remove makes the removal of keys durable. The caller has the share's turn.
+func (s *share) remove(ctx context.Context, list []string) error {
+	for piece := range slices.Chunk(list, s.relay.limits.Ops) {
+		b := s.session.Batch()
+		for _, key := range piece {
+			b.Remove(key).Arg("sync", true)
+		}
+		t, err := b.Commit(ctx)
+		if err != nil {
+			return err
+		}
+		s.watch(t)
+		if err := s.keys.removed(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end ends the share: nobody reads it by its public id once the server has the revoke. Ending it again changes nothing. The caller has the
+// share's turn.
+func (s *share) end(ctx context.Context) error {
+	s.mu.Lock()
+	if s.rec.Ended == 0 {
+		s.rec.Ended, s.rec.EndBatch = s.relay.cfg.Now().UnixMilli(), outbox.NewBatchID()
+		if err := s.save(); err != nil {
+			s.rec.Ended, s.rec.EndBatch = 0, ""
+			s.mu.Unlock()
+			return err
+		}
+	}
+	sent := s.rec.EndSent
+	s.mu.Unlock()
+	if sent {
+		return nil
+	}
+	return s.sendEnd(ctx)
+}
+
+// sendEnd commits the batch that says so, under the id that the file has.
+func (s *share) sendEnd(ctx context.Context) error {
+	b := s.session.Batch().SetID(s.rec.EndBatch)
+	b.Revoke(s.rec.Reader)
+	t, err := b.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	s.watch(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rec.EndSent, s.behind = true, false
+	return s.save()
+}
+
+// watch has a goroutine wait for a batch, or for a later one: what the server has refused once it will refuse again.
+func (s *share) watch(t client.Ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last = &t; s.watching {
+		return
+	}
+	s.watching = true
+	s.relay.tasks.Go(func() {
+		for {
+			s.mu.Lock()
+			t := s.last
+			s.last = nil
+			s.watching = t != nil
+			s.mu.Unlock()
+			if t == nil {
+				return
+			}
+			results, err := t.Wait(s.relay.ctx)
+			if err != nil && s.relay.ctx.Err() == nil {
+				s.relay.cfg.Log.Error("a share is not sent any more", "opencode", s.rec.External, "error", err)
+			}
+			for i := range results {
+				if err := results[i].Err(); err != nil {
+					s.refused(results[i].Reason, err)
+					break
+				}
+			}
+		}
+	})
+}
+
+// refused says what the server has refused, and for which reason. A share that takes nothing any more ends.
+func (s *share) refused(code fault.Code, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if code.Authority() {
+		s.relay.doubt.Store(true)
+	}
+	if over := code.Authority() || code == fault.SessionDeleted || code == fault.NotFound; !over || s.rec.Ended != 0 {
+		s.relay.cfg.Log.Warn("the server has refused something of a share", "opencode", s.rec.External, "error", err)
+		return
+	}
+	s.rec.Ended, s.rec.EndSent, s.behind = s.relay.cfg.Now().UnixMilli(), true, false
+	if e := s.save(); e != nil {
+		err = fmt.Errorf("%w (and %w)", err, e)
+	}
+	s.relay.cfg.Log.Error("a share is over: the server takes nothing for it any more", "opencode", s.rec.External, "error", err)
+}
