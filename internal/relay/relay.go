@@ -126,12 +126,12 @@ func (r *Relay) resume(ctx context.Context, s *share) error {
 		if err := s.save(); err != nil {
 			return err
 		}
-	case s.rec.Ended != 0 && r.cfg.Now().Sub(time.UnixMilli(s.rec.Ended)) > keepEnded:
-		return s.forget()
 	case s.rec.Ended != 0 && !s.rec.EndSent:
 		if err := s.sendEnd(ctx); err != nil {
 			return err
 		}
+	case s.rec.Ended != 0 && r.cfg.Now().Sub(time.UnixMilli(s.rec.Ended)) > keepEnded:
+		return s.forget()
 	}
 	s.behind = s.rec.Ended == 0
 	r.shares[s.rec.ID] = s

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 func infoItem(session, title, revert string) string {
@@ -352,5 +353,72 @@ func TestARefThatHasEnded(t *testing.T) {
 	want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(3)))
 	if text := want(t, http.StatusForbidden, "POST", r.http.URL+"/api/share", `{"sessionID":"ses_x"}`); !strings.Contains(text, "revoked") {
 		t.Errorf("a create is answered %s", text)
+	}
+}
+
+// changeFile changes the file of a share, as a crash would have left it. No relay runs meanwhile.
+func (r *rig) changeFile(id string, change func(rec *record)) {
+	r.t.Helper()
+	dir := filepath.Join(r.dir, "relay")
+	list, err := readRecords(dir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range list {
+		if list[i].ID == id {
+			change(&list[i])
+			if err := list[i].write(dir); err != nil {
+				r.t.Fatal(err)
+			}
+			return
+		}
+	}
+	r.t.Fatalf("there is no file of %s", id)
+}
+
+// What a crash leaves between a file and its batch is finished at the next start, or forgotten if nobody was answered.
+func TestWhatACrashLeaves(t *testing.T) {
+	t.Parallel()
+	later := time.Duration(0)
+	r := start(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(later) } })
+	made, never, ended, old := create(t, r.http.URL, "ses_made"), create(t, r.http.URL, "ses_never"), create(t, r.http.URL, "ses_ended"), create(t, r.http.URL, "ses_old")
+	for _, c := range []opencode.CreateReply{made, ended, old} {
+		syncTo(t, r.http.URL, c, messageItem(1))
+	}
+	end(t, r.http.URL, old)
+	r.drained()
+	r.stopRelay()
+	r.changeFile(made.ID, func(rec *record) { rec.Made = false })                                                       // and the batch is there
+	r.changeFile(never.ID, func(rec *record) { rec.Made, rec.Batch = false, outbox.NewBatchID() })                      // and it is not
+	r.changeFile(ended.ID, func(rec *record) { rec.Ended, rec.EndBatch = time.Now().UnixMilli(), outbox.NewBatchID() }) // and the server does not know
+	half := filepath.Join(r.dir, "relay", made.ID+shareSuffix+".tmp")
+	if err := os.WriteFile(half, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later = keepEnded + time.Hour
+	r.startRelay()
+	syncTo(t, r.http.URL, made, messageItem(2))
+	for _, c := range []opencode.CreateReply{never, ended, old} {
+		want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2)))
+	}
+	r.drained()
+	if len(r.data(made.ID)) != 2 || r.data(ended.ID) != nil {
+		t.Errorf("the shares have %q and %q", r.data(made.ID), r.data(ended.ID))
+	}
+	files, err := os.ReadDir(filepath.Join(r.dir, "relay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), never.ID) || strings.HasPrefix(f.Name(), old.ID) || strings.HasSuffix(f.Name(), ".tmp") {
+			t.Errorf("%s is still there", f.Name())
+		}
+	}
+	r.stopRelay()
+	if err := os.WriteFile(half[:len(half)-len(".tmp")], []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), Config{Client: r.client, Dir: filepath.Join(r.dir, "relay")}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Errorf("of a damaged file it says %v", err)
 	}
 }
