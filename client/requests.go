@@ -27,7 +27,7 @@ const (
 )
 
 // Ended reports whether nothing more becomes of a request in this state.
-func (s RequestState) Ended() bool { return s != RequestOpen && s != RequestClaimed }
+func (s RequestState) Ended() bool { return session.RequestState(s).Ended() }
 
 // The kinds of requests that Mooring gives a meaning.
 const (

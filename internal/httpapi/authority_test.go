@@ -438,9 +438,11 @@ func TestEveryRouteIsAttenuated(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	r.put(m, 1)
+	r.must(201, "POST", "/sessions/"+m.id+"/requests", m.owner.Text(), obj{"request": "r", "kind": "question"})
 	box := newBox()
 	bodies := map[string]any{"POST sessions/batches": box.json(box.batch(m.id, op("put", "key", "message/x", "payload", obj{}))), "POST sessions/acknowledge": m.box.acknowledgement(1),
-		"POST sessions/refs": obj{"rights": []string{"read"}}, "POST spaces/refs": obj{"rights": []string{"list"}}, "POST sessions/rotate": obj{}, "POST spaces/rotate": obj{}, "POST spaces/sessions": obj{}, "POST spaces/older": obj{"age": 1000}}
+		"POST sessions/refs": obj{"rights": []string{"read"}}, "POST spaces/refs": obj{"rights": []string{"list"}}, "POST sessions/rotate": obj{}, "POST spaces/rotate": obj{}, "POST spaces/sessions": obj{},
+		"POST sessions/requests": obj{"kind": "question"}, "POST sessions/requests/{request_id}/answer": obj{}, "POST sessions/requests/{request_id}/withdraw": obj{}, "POST spaces/older": obj{"age": 1000}}
 	queries := map[string]string{"sessions/search": "?q=x"}
 	// What is left has no right that a route needs.
 	refused := map[string]fault.Code{"POST sessions/rotate": fault.NotAnOwner, "POST spaces/rotate": fault.NotAnOwner, "GET sessions/audit": fault.NotAnOwner}
@@ -454,7 +456,7 @@ func TestEveryRouteIsAttenuated(t *testing.T) {
 		if kind == "spaces" {
 			id, owner = r.owner.Target(), r.owner
 		}
-		path := "/" + kind + "/" + id + strings.ReplaceAll(rest, "{ref_id}", owner.ID) + queries[kind+rest]
+		path := "/" + kind + "/" + id + strings.NewReplacer("{ref_id}", owner.ID, "{request_id}", "r").Replace(rest) + queries[kind+rest]
 		for method := range methods {
 			count++
 			name := method + " " + kind + strings.TrimSuffix(rest, "/{ref_id}")
@@ -501,7 +503,7 @@ func TestEveryRouteIsAttenuated(t *testing.T) {
 			}
 		}
 	}
-	if count < 18 {
+	if count < 28 {
 		t.Errorf("%d routes were tried", count)
 	}
 }

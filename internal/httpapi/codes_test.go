@@ -45,6 +45,13 @@ func (d failing) requests() map[string]func() *reply {
 		return func() *reply { return d.ask(method, space+path, d.owner.Text(), body) }
 	}
 	var pending json.RawMessage // until it is taken: once
+	withdrawable := strings.Fields(strings.Repeat("w ", 50))
+	for i := range withdrawable {
+		withdrawable[i] += fmt.Sprint(i)
+	}
+	for _, id := range append([]string{"open", "answered"}, withdrawable...) {
+		d.must(201, "POST", at+"/requests", m.owner.Text(), obj{"request": id, "kind": "question"})
+	}
 	return map[string]func() *reply{
 		"describeSpace":  bySpace("GET", "", nil),
 		"listSessions":   bySpace("GET", "/sessions", nil),
@@ -74,6 +81,19 @@ func (d failing) requests() map[string]func() *reply {
 		"rotateSession":   ask("POST", "/sessions/"+rotated.id+"/rotate", rotated.owner.Text(), obj{"ref": to.ID, "hash": hashText(to.Secret)}),
 		"auditSession":    ask("GET", at+"/audit", m.owner.Text(), nil),
 		"acknowledge":     ask("POST", at+"/acknowledge", m.owner.Text(), m.box.acknowledgement(1)),
+		"ask": func() *reply {
+			return d.ask("POST", at+"/requests", m.owner.Text(), obj{"request": "asked", "kind": "question"})
+		},
+		"answer":       ask("POST", at+"/requests/answered/answer", m.owner.Text(), obj{"payload": "yes"}),
+		"listRequests": ask("GET", at+"/requests", m.owner.Text(), nil),
+		"request":      ask("GET", at+"/requests/open?wait=1", m.owner.Text(), nil),
+		"withdraw": func() *reply {
+			got := d.ask("POST", at+"/requests/"+withdrawable[0]+"/withdraw", m.owner.Text(), obj{})
+			if got.status == 200 {
+				withdrawable = withdrawable[1:]
+			}
+			return got
+		},
 		"attenuated": func() *reply {
 			return d.do(d.attenuated("GET", at, m.owner.Text(), nil, obj{"rights": []string{"read"}}))
 		},

@@ -65,8 +65,9 @@ func TestCurl(t *testing.T) {
 			answers = answers[i+len(want):]
 		}
 	}
-	run(scriptIn(t, "../../docs/http.md", "# Mooring over HTTP"), `"external":"from-http"`, `"applied":1,"duplicates":0`, `"applied":0,"duplicates":1`,
-		`"payload":{"role": "user", "text": "hello"}`, `{"cut":4}`, "event: create", "event: put", "event: share", "event: ended", `{"code":"revoked","number":41,`, `{"error":{"code":"revoked","number":41,`)
+	run(scriptIn(t, "../../docs/http.md", "# Mooring over HTTP")+scriptIn(t, "../../docs/http.md", "## Requests"), `"external":"from-http"`, `"applied":1,"duplicates":0`, `"applied":0,"duplicates":1`,
+		`"payload":{"role": "user", "text": "hello"}`, `{"cut":4}`, "event: create", "event: put", "event: share", "event: ended", `{"code":"revoked","number":41,`, `{"error":{"code":"revoked","number":41,`,
+		`"request":"per_7","cursor":5}`, `{"cursor":5,"more":false,"requests":[{"request":"per_7","cursor":5,"asked":{`, `"state":{"state":"open"}`, `{"cursor":6}`, `"state":{"state":"answered","choice":"once",`)
 	// The README's last line follows until it is stopped.
 	lines := strings.Replace(scriptIn(t, "../../README.md", "## HTTP for the rest"), "curl -sSN", "! curl --max-time 2 -sSN", 1)
 	run(lines, `{"cursor":1,`, `"ref":"ses_`, "id: 1\n", "event: create", "id: 2\n", "event: share")

@@ -25,6 +25,11 @@ var sessionRoutes = routeTable{
 	Path + "sessions/{id}/search": {http.MethodGet: serveSearch},
 
 	Path + "sessions/{id}/children": {http.MethodGet: ofSession(listChildren)},
+
+	Path + "sessions/{id}/requests":                       {http.MethodGet: ofSession(listRequests), http.MethodPost: ofSession(plain(askRequest))},
+	Path + "sessions/{id}/requests/{request_id}":          {http.MethodGet: serveRequest},
+	Path + "sessions/{id}/requests/{request_id}/answer":   {http.MethodPost: ofSession(plain(endRequest(session.MethodAnswer, "choice", "payload", "shown")))},
+	Path + "sessions/{id}/requests/{request_id}/withdraw": {http.MethodPost: ofSession(plain(endRequest(session.MethodWithdraw, "reason")))},
 }
 
 // sessionJSON describes a session.

@@ -122,6 +122,20 @@ func TestTheStory(t *testing.T) {
 			t.Errorf("the page is %s", page.text)
 		}
 
+		// Ask, wait for what becomes of it, answer one and withdraw another.
+		asked := "/sessions/" + child["session"].(string) + "/requests"
+		agent := child["text"].(string)
+		question := r.must(201, "POST", asked, agent, obj{"kind": "question", "payload": "Red or blue?"})["request"].(string)
+		other := r.must(201, "POST", asked, agent, obj{"request": "mine", "kind": "prompt"})["request"].(string)
+		if open := askedIDs(r.must(200, "GET", asked, agent, nil)); open != question+" open, mine open" {
+			t.Errorf("open are %s", open)
+		}
+		r.must(200, "POST", asked+"/"+question+"/answer", agent, obj{"payload": "blue"})
+		r.must(200, "POST", asked+"/"+other+"/withdraw", agent, obj{})
+		if got := r.must(200, "GET", asked+"/"+question+"?wait=55000", agent, nil)["state"].(obj); got["state"] != "answered" || got["payload"] != "blue" {
+			t.Errorf("it became %v", got)
+		}
+
 		// Share, follow, revoke.
 		reader := r.must(201, "POST", at+"/refs", owner, obj{"rights": []string{"read"}, "label": "for a friend", "redemptions": 1})
 		text := reader["text"].(string)

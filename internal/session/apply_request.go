@@ -63,7 +63,7 @@ func (o *opAsk) again(a *applier, key string) (result, *fault.Error) {
 	var was requestPayload
 	if json.Unmarshal(e.Payload, &was) == nil && was.By.Ref == a.grant.ID && was.Kind == o.kind && was.Message == o.message && was.Digest == SumOf(o.payload).String() &&
 		bytes.Equal(jsonAt(e.Payload, "choices"), trimSpace(o.choices)) {
-		return a.unchanged(), nil
+		return changeResult{Cursor: e.Cursor, Unchanged: true}, nil // what became of it comes after that
 	}
 	return nil, fault.AlreadyExists.With("there is a request %s already, and it is another: ids are not used twice", fault.Clip(o.id)).Pos(e.Cursor)
 }
@@ -119,7 +119,7 @@ func (v *view) setStateByItself(s *sessionView, r *OpenRequest, next statePayloa
 
 // endOrKeep keeps the row of a request that is open or claimed, and ends it in any other state.
 func (v *view) endOrKeep(s *sessionView, r *OpenRequest, state RequestState) {
-	if state == RequestOpen || state == RequestClaimed {
+	if !state.Ended() {
 		v.setRequest(s, r)
 		return
 	}

@@ -37,7 +37,7 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 			err = a.showForSync(op)
 		}
 		if err == nil {
-			_, _, err = a.Apply(op)
+			out.At, _, err = a.Apply(op)
 		}
 		if err != nil {
 			return a.rollBackRefused(before, op.Method, err)

@@ -52,6 +52,10 @@ type Reader interface {
 	// entry. admit is as in ReadStat.
 	ListKeys(ctx context.Context, session string, q KeyQuery, maxBytes int, refs []string, admit Admit) (*Unscoped[*KeyPage], error)
 
+	// ReadRequests returns a page of the requests that are open or claimed and that a ref shows, of about
+	// maxBytes or one request. admit is as in ReadStat.
+	ReadRequests(ctx context.Context, session string, q RequestQuery, maxBytes int, refs []string, admit Admit) (*Unscoped[*RequestPage], error)
+
 	// Search returns a page of the entries that a ref shows and a query finds. It first brings the
 	// session's index up to date, or as far as one search goes. admit is as in ReadStat, and called twice.
 	Search(ctx context.Context, session string, q SearchQuery, refs []string, admit Admit) (*Unscoped[*SearchPage], error)

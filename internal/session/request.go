@@ -45,6 +45,9 @@ const (
 	RequestUnknown   RequestState = "unknown" // it was handed over, and nobody knows what came of it
 )
 
+// Ended reports whether nothing more becomes of a request in this state.
+func (s RequestState) Ended() bool { return s != RequestOpen && s != RequestClaimed }
+
 // Bounds of requests: of those open or claimed, MaxRefRequests of a ref that is not an owner's with its
 // descendants and MaxSessionRequests of a session; of one, its choices and its expiry, in milliseconds.
 const (

@@ -545,12 +545,14 @@ func TestRequestsWithoutAnOutbox(t *testing.T) {
 	o := newWorld(t).create()
 	guest := o.under(o.share([]string{"read", "ask", "answer"}))
 	owner := o.under(o.ref)
+	at := uint64(0) // of the last answer
 	direct := func(who *writer, x anOp) *fault.Error {
 		t.Helper()
 		sub := who.batch(false, x)
 		who.seq--
 		sub.Batch.Outbox, sub.Batch.Ops[0].Seq, sub.Direct = "", 0, &session.Direct{Ops: true}
 		answers, _ := o.w.commit(sub)
+		at = answers[0].At
 		return answers[0].Err
 	}
 	ok := func(who *writer, x anOp) {
@@ -565,6 +567,9 @@ func TestRequestsWithoutAnOutbox(t *testing.T) {
 	mustEqual(t, "another", direct(owner, ask("r", "question")).Code, fault.AlreadyExists)
 	for range 2 {
 		ok(guest, answer("r", "payload", raw(`{"a": 1}`)))
+		mustEqual(t, "the answer's cursor", at, o.entryOf("request/r/state").Cursor)
+		ok(guest, ask("r", "question"))
+		mustEqual(t, "the question's cursor", at, o.entryOf("request/r").Cursor)
 	}
 	mustEqual(t, "answered once", o.last().Cursor, o.entryOf("request/r/state").Cursor)
 	for _, x := range []anOp{answer("r", "payload", raw(`{"a":1}`)), answer("r"), answer("r", "choice", "x", "payload", raw(`{"a": 1}`))} {

@@ -128,6 +128,7 @@ type Answer struct {
 	Outcomes      []ledger.Outcome       // one for each op, in order; not to be changed
 	Duplicate     bool                   // Outcomes are recorded ones: the batch was sent before
 	Cursor        uint64                 // the session's, after the submission; 0 if the ref may not see it
+	At            uint64                 // Direct: the cursor of the last op's event, of the one it repeats, or the session's if it changed nothing
 	Cut           uint64                 // Direct: the cursor after which nothing under the revoked authority commits; of Older that of its event, 0 if there was nothing to purge
 	Epoch         uint64                 // Direct: the session's epoch now
 	Children      []ChildCut             // Direct: as Cut, in children that what was revoked reached: the first 1,000, by id

@@ -87,23 +87,36 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 		}
 		return all, nil
 	},
+	"Requests": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		return live.Requests(ctx, session.RequestQuery{})
+	},
 	"Refs": nil, "List": nil, "Audit": nil, "Children": nil, // none of them shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "RevokeInSpace": nil, "Rotate": nil, "Attenuate": nil, "OpenStream": nil, "CreateStream": nil, "Open": nil, "OpenChild": nil, "RemoveOlder": nil,
 }
 
+// allFeatures are what a client of today understands.
+var allFeatures = func() (names []any) {
+	for _, name := range session.AllFeatures.Names() {
+		names = append(names, name)
+	}
+	return names
+}()
+
 // overWires has every method of the schema's Session in the same way, by its name over Cap'n Web.
 var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) any{
 	"describe": func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "info") },
-	"events":   func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "events") },
+	"events": func(w *webClient, sess *capnweb.Stub, _ uint64) any {
+		return w.give(sess, "events", object{"understands": allFeatures})
+	},
 	"snapshot": func(w *webClient, sess *capnweb.Stub, end uint64) any {
-		return []any{w.give(sess, "snapshot"), w.give(sess, "snapshot", end-1)}
+		return []any{w.give(sess, "snapshot", object{"understands": allFeatures}), w.give(sess, "snapshot", object{"at": end - 1, "understands": allFeatures})}
 	},
 	"subscribe": func(w *webClient, sess *capnweb.Stub, end uint64) any {
 		k, s := &webListener{webRecorder: newWebRecorder()}, &webListener{webRecorder: newWebRecorder()}
-		w.give(sess, "subscribe", object{"from": 1}, k)
+		w.give(sess, "subscribe", object{"from": 1, "understands": allFeatures}, k)
 		k.untilCursor(w.t, end)
-		w.give(sess, "subscribe", object{"snapshot": true}, s)
+		w.give(sess, "subscribe", object{"snapshot": true, "understands": allFeatures}, s)
 		s.until(w.t, "the state", func() bool { return s.last })
 		return []any{k.heard(), s.heard()}
 	},
@@ -149,7 +162,7 @@ func (k *webListener) heard() []any {
 	return slices.Clone(k.sent)
 }
 
-var sightKeys = []string{"session", "message/a", "message/b", "part/a/given", "part/a/grown", "part/a/new", "part/a/purged", "part/b/other"}
+var sightKeys = []string{"session", "message/a", "message/b", "request/old", "request/new", "part/a/given", "part/a/grown", "part/a/new", "part/a/purged", "part/b/other"}
 
 var sightSearches = []string{`"NEW part"`, "old", "other", "usage", "b"}
 
@@ -173,15 +186,17 @@ func TestEveryReaderIsLimited(t *testing.T) {
 		part := func(key, text string) ledger.Intent {
 			return op("put", "key", key, "payload", map[string]string{"text": text})
 		}
+		r.untilInUse(session.AllFeatures)
 		p.must(m.stream, m.batch(
+			op("ask", "request", "old", "kind", "own", "payload", "OLD OTHER"),
 			op("put", "key", "session", "payload", map[string]string{"title": "OLD OTHER"}),
 			op("begin", "message", "a", "payload", map[string]string{"x": "OLD"}),
 			part("part/a/grown", "OLD"), part("part/a/given", "OLD"), part("part/a/purged", "OLD")))
-		late := p.share(m, "rights", []string{"read"}, "from", 8) // its own is 7
+		late := p.share(m, "rights", []string{"read"}, "from", 9) // its own is 8
 		one := p.share(m, "rights", []string{"read"}, "message", "a")
 		parts := p.share(m, "rights", []string{"read"}, "read_keys", []string{"part/a/"})
 		p.must(m.stream, m.batch(
-			op("appendText", "key", "part/a/grown", "offset", 3, "text", " NEW delta"),
+			op("appendText", "key", "part/a/grown", "offset", 3, "text", " NEW delta"), op("ask", "request", "new", "kind", "own", "payload", "NEW part OTHER"),
 			op("put", "key", "part/a/new", "payload", map[string]string{"text": "NEW part"}),
 			op("put", "key", "message/b", "payload", map[string]string{"text": "OTHER"}), part("part/b/other", "OTHER"),
 			op("finalize", "message", "a", "status", "completed", "usage", map[string]string{"n": "NEW usage"},
@@ -200,7 +215,7 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			}
 			check := func(reader string, got any, err error) {
 				text := allText(got)
-				shown := slices.Contains([]string{"Describe", "describe", "Stat", "stat"}, strings.TrimSuffix(reader, ", of a live capability")) || strings.Contains(text, "NEW part") || strings.HasPrefix(reader, "Outline") && strings.Contains(text, "part/a/new")
+				shown := slices.Contains([]string{"Describe", "describe", "Stat", "stat"}, strings.TrimSuffix(reader, ", of a live capability")) || strings.Contains(text, "NEW part") || strings.HasPrefix(reader, "Requests") && c.name != "from a cursor" || strings.HasPrefix(reader, "Outline") && strings.Contains(text, "part/a/new")
 				if err != nil || slices.ContainsFunc(c.hides, func(hidden string) bool { return strings.Contains(text, hidden) }) || !shown {
 					t.Errorf("%s by a ref %s: %v\n%s", reader, c.name, err, text)
 				}

@@ -288,15 +288,15 @@ func (h *Capability) Events(ctx context.Context, after fanout.Position, keys *se
 }
 
 // ApplyDirect applies ops, all or none, without recording them in a ledger. The methods are
-// create, put, remove, ask, answer and withdraw, which may be repeated. When it returns nil, the ops are committed and
-// cursor is the session's after them.
+// create, put, remove, ask, answer and withdraw, which may be repeated. When the error is nil, the ops are committed; cursor
+// is that of the last one's event, of the event of a request that it repeats, or the session's if it changed nothing.
 func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err error) {
 	o, refused := h.session()
 	if refused != nil {
 		return 0, refused
 	}
 	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target(), Ops: ops}, &session.Direct{Ops: true})
-	return a.Cursor, errOrNil(a.Err)
+	return a.At, errOrNil(a.Err)
 }
 
 // Create makes a session in a space. args are those of the op create; owner is the id of the

@@ -163,6 +163,7 @@ var sharedTests = []test{
 	{"Claims", testClaims},
 	{"FreeKeys", testFreeKeys},
 	{"Requests", testRequests},
+	{"ReadRequests", testReadRequests},
 	{"RequestsEndWithTheSpacesRef", testRequestsEndWithTheSpacesRef},
 	{"RevertScripts", testRevertScripts},
 	{"OrphansKeepTheLog", testOrphansKeepTheLog},
