@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises";
 import { test } from "node:test";
 import { desktop, launch, phone, Visit } from "./rig/browser.js";
 import { repo, Server } from "./rig/mooring.js";
-import { shareSample } from "./rig/writer.js";
+import { Agent, shareSample } from "./rig/writer.js";
 
 const folder = repo("docs/images");
 const limit = 200_000;
@@ -49,5 +49,30 @@ test("the README's pictures", async (t) => {
       }
       visit.clean();
     }
+  }
+});
+
+test("the README's picture of a phone that answers", async (t) => {
+  await fs.mkdir(folder, { recursive: true });
+  const browser = await launch();
+  t.after(() => browser.close());
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server, { title: "Fix the flaky limiter test" });
+  await agent.put({ "message/msg_1": { role: "user" }, "part/msg_1/prt_1": { type: "text", text: "The limiter's test fails one run in ten. Find out why and fix it." } });
+  const batch = agent.session.batch();
+  batch.begin("msg_2", { role: "assistant" });
+  batch.put("part/msg_2/prt_1", { type: "text", text: "The test reads the clock twice. I have given it one clock; now I would like to run it a hundred times." });
+  batch.ask("permission", { command: "go test -race -count=100 -run TestBurst ./internal/limit" }, {
+    id: "per_1", message: "msg_2", choices: [{ id: "once", label: "Allow once" }, { id: "always", label: "Always allow" }, { id: "reject", label: "Reject" }],
+  });
+  const { ref } = batch.share({ rights: ["read", "ask", "answer"], actor: "owner/phone", label: "phone" });
+  (await (await batch.commit()).wait()).check();
+  for (const theme of ["light", "dark"]) {
+    const visit = await Visit.begin(t, browser, { size: phone, colorScheme: theme, timezoneId: "UTC", locale: "en-GB", deviceScaleFactor: 1.5, hasTouch: true });
+    await visit.open(agent.link(server.origin, ref));
+    await visit.page.getByRole("button", { name: "Allow once" }).scrollIntoViewIfNeeded();
+    await visit.page.evaluate(() => scrollTo({ top: document.body.scrollHeight, behavior: "instant" }));
+    await take(visit.page, `answer-phone-${theme}`);
+    visit.clean();
   }
 });

@@ -34,6 +34,9 @@ func Frames(e *session.Event, place Placing) []Frame {
 	if e.Hidden {
 		return nil
 	}
+	if id, state, ok := session.RequestOf(e.Key); ok && (state || e.Method != session.MethodPurge) { // its card is of two values
+		return []Frame{changed(session.RequestKey(id))}
+	}
 	switch e.Method {
 	case session.MethodPut:
 		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload)}
@@ -48,9 +51,7 @@ func Frames(e *session.Event, place Placing) []Frame {
 		return []Frame{gone(e.Key)}
 	case session.MethodPatch, session.MethodAdd, // whose payload is the change alone
 		session.MethodClaim, session.MethodRelease, session.MethodLapse:
-		return []Frame{frame("changed", struct {
-			Key string `json:"key"`
-		}{e.Key})}
+		return []Frame{changed(e.Key)}
 	case session.MethodAppendText:
 		if e.Payload == nil { // purged
 			return nil
@@ -90,8 +91,18 @@ func Frames(e *session.Event, place Placing) []Frame {
 	return nil // create, share, revoke and similar events change nothing on the page
 }
 
+// changed says that a block is to be loaded again.
+func changed(key string) Frame {
+	return frame("changed", struct {
+		Key string `json:"key"`
+	}{key})
+}
+
 // Puts returns the keys that an event puts on the page.
 func Puts(e *session.Event) (keys []string) {
+	if _, _, ok := session.RequestOf(e.Key); ok {
+		return nil
+	}
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:
 		return []string{e.Key}

@@ -46,6 +46,7 @@ type Doc struct {
 	share    *Share
 	revert   session.Revert
 	may      []string
+	requests []*session.RequestInfo
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
 
@@ -136,6 +137,9 @@ func (d *Doc) begin(id string, ord session.Ord) {
 	}
 }
 
+// Requests adds requests that the page begins with. It is called before Rest.
+func (d *Doc) Requests(list []*session.RequestInfo) { d.requests = append(d.requests, list...) }
+
 // Rest writes the other entries: the diff, models, and entries of the users' own kinds. It may be
 // called again; no message may follow.
 func (d *Doc) Rest(entries []*session.EntryInfo) {
@@ -164,7 +168,9 @@ func (d *Doc) Over(f *fault.Error) {
 // write.
 func (d *Doc) End() error {
 	d.rest()
-	d.o.lit(`</section></main>`)
+	d.o.lit(`</section>`)
+	composer(&d.o, d.may)
+	d.o.lit(`</main>`)
 	d.totals.left = d.left
 	d.contents.write(&d.o, &d.totals, d.closes)
 	d.o.lit(`</div>`)
@@ -194,6 +200,13 @@ func (d *Doc) rest() {
 		d.leftOut()
 		reverted(&d.o, &d.revert, slices.Contains(d.may, "revert"))
 		silence(&d.o, d.share, d.open || d.running)
+		if len(d.requests) > 0 {
+			d.o.lit(`<section id="requests" aria-label="Requests" aria-live="polite">`)
+			for _, r := range d.requests {
+				request(&d.o, r.Asked, r.State)
+			}
+			d.o.lit(`</section>`)
+		}
 		d.o.lit(`<section id="rest" aria-label="Changes and models">`)
 		d.at = inRest
 	}
@@ -231,7 +244,7 @@ func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
 	p := read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
-	case err != nil, k.Own(), k.Kind == session.KeyRequest:
+	case err != nil, k.Own():
 		own(o, e, by, p)
 	case k.Kind == session.KeySession:
 		info(o, e)

@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/web/console"
 )
 
@@ -100,6 +101,21 @@ func (q *request) allowed(h *objects.Capability, g *capability.Grant) []string {
 	}
 	if len(mayOf(h, g)) > 0 {
 		may = append(may, "access")
+	}
+	if g.Rights.Has(capability.Ask) && g.Message == "" && capability.CoversKey(g.WriteKeys, "request/") {
+		for _, kind := range []string{session.KindPrompt, session.KindStop} {
+			if capability.AllowsKind(g.AskKinds, kind) {
+				may = append(may, "ask-"+kind)
+			}
+		}
+	}
+	if g.Rights.Has(capability.Answer) && g.Message == "" && capability.CoversKey(g.WriteKeys, "request/") {
+		if g.AnswerKinds == nil {
+			may = append(may, "answer")
+		}
+		for _, kind := range g.AnswerKinds {
+			may = append(may, "answer-"+kind)
+		}
 	}
 	return may
 }

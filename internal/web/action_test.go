@@ -89,7 +89,7 @@ func TestRevertOnAPage(t *testing.T) {
 		r := start(t, st, nil)
 		m := r.said()
 		b, at := r.opened(t, m.owner)
-		if got := b.get(at).body; !strings.Contains(got, ` data-may="fork revert purge access"`) || strings.Contains(got, `id="reverted"`) {
+		if got := b.get(at).body; !strings.Contains(got, ` data-may="fork revert purge access ask-prompt ask-stop answer"`) || strings.Contains(got, `id="reverted"`) {
 			t.Fatalf("before: %s", got)
 		}
 		first := action("revert", "message", "msg_2")
@@ -213,7 +213,7 @@ func TestActionsUnderASpace(t *testing.T) {
 		at := r.url("/sessions/" + m.id)
 		b := r.signedIn(t)
 		got := b.get(at).body
-		if !strings.Contains(got, "said 3") || !strings.Contains(got, ` data-may="fork revert purge access"`) || !strings.Contains(got, `data-close="/sessions/close"`) {
+		if !strings.Contains(got, "said 3") || !strings.Contains(got, ` data-may="fork revert purge access ask-prompt ask-stop answer"`) || !strings.Contains(got, `data-close="/sessions/close"`) {
 			t.Fatalf("the page is %s", got)
 		}
 		b.acts(at, action("revert", "message", "msg_3"), http.StatusOK)

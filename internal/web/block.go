@@ -53,7 +53,10 @@ func (q *request) writeBlocks(body []byte) {
 
 // renderBlock returns the HTML of a key's block.
 func (q *request) renderBlock(h *objects.Capability, key string, kind session.KeyKind) ([]byte, error) {
-	if (session.Key{Kind: kind}).Own() || kind == session.KeyRequest {
+	if kind == session.KeyRequest {
+		return q.renderRequest(h, key)
+	}
+	if (session.Key{Kind: kind}).Own() {
 		read, _, err := h.GetKeys(q.r.Context(), []string{key})
 		if err != nil {
 			return nil, err
@@ -76,6 +79,21 @@ func (q *request) renderBlock(h *objects.Capability, key string, kind session.Ke
 		turn = read.Turns[0]
 	}
 	return page.Block(read.Entries[0], session.Change{}, turn), nil
+}
+
+// renderRequest returns the HTML of a request's card.
+func (q *request) renderRequest(h *objects.Capability, key string) ([]byte, error) {
+	id, _, _ := session.RequestOf(key)
+	read, _, err := h.GetKeys(q.r.Context(), []string{session.RequestKey(id), session.RequestStateKey(id)})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(read.Entries) == 0 || read.Entries[0].Key != session.RequestKey(id):
+		return nil, errNoBlock
+	case len(read.Entries) == 1:
+		return page.Request(read.Entries[0].Entry, nil), nil
+	}
+	return page.Request(read.Entries[0].Entry, read.Entries[1].Entry), nil
 }
 
 var errNoBlock = fault.NotFound.With("there is no such block now")

@@ -128,7 +128,10 @@ func displayName(desc *objects.Description) string {
 // writeState writes the whole state.
 func (p *painting) writeState() error {
 	err := p.writeMessages()
-	for _, keys := range [][2]string{{"", "message/"}, {"message0", "part/"}, {"part0", "\x7f"}} { // all keys but those of messages, in order
+	if err == nil {
+		err = p.readRequests()
+	}
+	for _, keys := range [][2]string{{"", "message/"}, {"message0", "part/"}, {"part0", "request/"}, {"request0", "\x7f"}} { // all keys but those of messages and requests, in order
 		if err == nil {
 			err = p.writeRest(keys[0], keys[1])
 		}
@@ -137,6 +140,20 @@ func (p *painting) writeState() error {
 		return err
 	}
 	return p.end()
+}
+
+// readRequests reads what is open or claimed. What has ended is in the log.
+func (p *painting) readRequests() error {
+	for q := (session.RequestQuery{}); ; {
+		page, err := p.capability.Requests(p.req.r.Context(), q)
+		if err != nil {
+			return err
+		}
+		p.doc.Requests(page.Requests)
+		if q.After = page.Next; q.After == 0 {
+			return nil
+		}
+	}
 }
 
 // end ends the document.

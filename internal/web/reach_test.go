@@ -68,7 +68,7 @@ func TestPagesOfChildren(t *testing.T) {
 		}
 		shows(b, path, []string{`data-child="` + child.id + `" data-part="part/msg_2/prt_1"><a href="` + path + "/" + child.id + `">`}, []string{`id="start"`, grand.id})
 		shows(b, path+"/"+child.id, []string{"child of " + m.id, "in a child", `id="start">Started by <a href="` + path + `#p-msg_2/prt_1">`, `<a href="` + path + "/" + grand.id + `">`,
-			` data-live `, `data-close="` + path + `/close"`, `data-may="revert"`}, []string{"said 1", "/access"})
+			` data-live `, `data-close="` + path + `/close"`, `data-may="revert ask-prompt ask-stop answer"`}, []string{"said 1", "/access"})
 		shows(b, path+"/"+grand.id, []string{"in a child", `id="start">Started by <a href="` + path + "/" + child.id + `#p-msg_2/prt_1">`}, []string{`id="children"`})
 		shows(b, path+"/"+child.id+"?q=child", []string{`href="` + path + "/" + child.id + `#`}, nil)
 		if got := b.get(at + "/" + child.id + "/block?key=part/msg_1/prt_1"); got.StatusCode != http.StatusOK || !strings.Contains(got.body, "in a child") {

@@ -25,7 +25,7 @@ export async function act(body, headers = {}) {
   } catch {
     return { refused: "The server does not answer. Try again: what has been done already is not done twice.", again: true };
   }
-  return { refused: await reason(reply), again: reply.status === 429 || reply.status >= 500 };
+  return { refused: await reason(reply), again: reply.status === 429 || reply.status >= 500, signedOut: reply.status === 401 };
 }
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -37,6 +37,7 @@ export class Blocks {
       this.#elements.set(extra.dataset.key, extra);
       this.#others.add(extra.dataset.key);
     }
+    for (const request of document.querySelectorAll("#requests > *")) this.#elements.set(request.dataset.key, request);
     const info = document.getElementById("k-session");
     if (info) this.#elements.set("session", info);
   }
@@ -80,6 +81,15 @@ export class Blocks {
     rest.remove();
   }
 
+  // The place of requests, which a page without any does not have.
+  #requests() {
+    const there = document.getElementById("requests");
+    if (there) return there;
+    const place = Object.assign(document.createElement("section"), { id: "requests", ariaLabel: "Requests", ariaLive: "polite" });
+    this.#rest.before(place);
+    return place;
+  }
+
   element(key) {
     return this.#elements.get(key);
   }
@@ -114,6 +124,7 @@ export class Blocks {
     }
     if (k.kind === "message") this.#insertMessage(k.message, fresh);
     else if (k.kind === "part") this.#insertPart(k, fresh);
+    else if (key.startsWith("request/")) this.#requests().append(fresh); // in the order in which they were asked
     else this.#rest.insertBefore(fresh, this.#elements.get(this.#others.add(key)) ?? null);
     return { element: fresh, isNew: true };
   }
@@ -133,7 +144,7 @@ export class Blocks {
       this.#parts.delete(k.message);
     } else if (k.kind === "part") {
       this.#parts.get(k.message).remove(k.part);
-    } else {
+    } else if (!key.startsWith("request/")) {
       this.#others.remove(key);
     }
     this.#elements.delete(key);

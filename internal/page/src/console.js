@@ -4,6 +4,7 @@
 import { newSecret, page } from "./act.js";
 import { access } from "./access.js";
 import { ask, element, madeRef } from "./dialog.js";
+import { requests } from "./requests.js";
 
 const may = new Set((document.body.dataset.may ?? "").split(" "));
 let acts = false; // messages have buttons
@@ -13,6 +14,7 @@ if (document.body.dataset.page === "session") start();
 else if (document.body.dataset.page === "access") access();
 
 async function start() {
+  requests(may);
   document.addEventListener("mooring-changed", ({ detail: key }) => decorate(key));
   for (const child of document.querySelectorAll("#children [data-child]")) startedBy(child);
   document.addEventListener("click", (e) => {

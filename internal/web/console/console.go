@@ -41,6 +41,8 @@ var actions = map[string]action{
 	"epoch":    bumpEpoch,
 	"rotate":   rotate,
 	"purge":    purge,
+	"ask":      ask,
+	"answer":   answer,
 }
 
 // Do does what was asked for.

@@ -14,7 +14,7 @@ import (
 )
 
 // MaxRequest bounds a request's body, in bytes.
-const MaxRequest = 16 << 10
+const MaxRequest = 256 << 10
 
 // Request is an action as a page's script sends it.
 type Request struct {
@@ -36,6 +36,12 @@ type Request struct {
 	Ref      string `json:"ref"`       // of revoke and cuts: its id; of cuts "": all
 	TakeOver bool   `json:"take_over"` // of revoke and rotate
 	Key      string `json:"key"`       // of purge
+
+	Kind    string `json:"kind"`    // of ask
+	Text    string `json:"text"`    // of ask and answer: what is said; "" for nothing
+	Request string `json:"request"` // of answer: its id; what is asked has the action's
+	Choice  string `json:"choice"`  // of answer
+	Shown   string `json:"shown"`   // of answer: the digest of what the card shows
 }
 
 // Answer is what has been done.

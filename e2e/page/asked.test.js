@@ -1,0 +1,193 @@
+// Asking and answering on a session's page: the form, the cards, two who answer at once, a link that is down, and who may only read.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { axe, desktop, launch, phone, Visit } from "../rig/browser.js";
+import { Server } from "../rig/mooring.js";
+import { until } from "../rig/wait.js";
+import { Agent } from "../rig/writer.js";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+/** A server with a session, and the link of one who may ask and answer. */
+async function begun(t, limits = {}) {
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server, { title: "A talk" });
+  await agent.put({ "message/msg_1": { role: "user" }, "part/msg_1/prt_1": { type: "text", text: "First." } });
+  const ref = await agent.share({ rights: ["read", "ask", "answer"], actor: "owner/phone", ...limits });
+  return { server, agent, session: agent.session, link: agent.link(server.origin, ref) };
+}
+
+async function commit(session, fill) {
+  const batch = session.batch();
+  fill(batch);
+  return (await (await batch.commit()).wait()).check();
+}
+
+const permission = (batch, id, command = `make ${id}`) => batch.ask("permission", { command }, { id, choices: [{ id: "once", label: "Allow once" }, { id: "no", label: "Reject" }] });
+const card = (page, id) => page.locator(`#requests [data-request="${id}"]`);
+
+/** Fails if axe finds something, in either theme, or something is wider than the window. */
+async function looks(page) {
+  await page.evaluate(axe);
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    assert.deepEqual(violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target.join(" ")}: ${n.failureSummary}`)), [], colorScheme);
+  }
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+}
+
+test("a prompt is asked on a phone, the agent answers it, and the card says so", async (t) => {
+  const { session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser, { size: phone });
+  await visit.open(link);
+  const { page } = visit;
+  await page.getByLabel("Prompt").fill("run <b>the</b> tests");
+  await page.getByLabel("Prompt").press("Control+Enter");
+  const worked = (async () => {
+    for await (const r of session.requests(["prompt"])) {
+      assert.equal(JSON.parse(r.payload).text, "run <b>the</b> tests");
+      assert.equal(r.asked.actor, "owner/phone");
+      await commit(session, (b) => b.answer(r.id, { claim: b.claimRequest(r.id, 60_000), payload: { text: "All pass." } }));
+      return r.id;
+    }
+  })();
+  await page.getByText("run <b>the</b> tests").waitFor();
+  const id = await worked;
+  await card(page, id).getByText("Answered by owner").waitFor();
+  await card(page, id).getByText("All pass.").waitFor();
+  await looks(page);
+  visit.clean();
+});
+
+test("a permission is answered with the keyboard, bound to what is shown; who may only read has no button", async (t) => {
+  const { server, agent, session, link } = await begun(t, { ask: ["stop"], answer: ["permission"] });
+  const visit = await Visit.begin(t, browser, { size: desktop });
+  const reader = await Visit.begin(t, browser);
+  await visit.open(link);
+  await reader.open(agent.link(server.origin));
+  const { page } = visit;
+  await commit(session, (b) => permission(b, "per_1", "rm -rf <build>"));
+  await commit(session, (b) => b.ask("question", { text: "Which?" }, { id: "que_1" }));
+  await card(page, "per_1").getByText("rm -rf <build>").waitFor();
+  await card(page, "que_1").getByText("Which?").waitFor();
+  assert.equal(await card(page, "que_1").getByRole("button").count(), 0, "of another kind");
+  assert.equal(await page.getByLabel("Prompt").count(), 0, "it may not prompt");
+  await card(reader.page, "per_1").getByText("Allow once").waitFor();
+  assert.equal(await reader.page.locator("#requests button, #composer").count(), 0);
+  await looks(page);
+  await card(page, "per_1").getByRole("button", { name: "Allow once" }).focus();
+  await page.keyboard.press("Enter");
+  await card(reader.page, "per_1").getByText("Answered by owner/phone").waitFor();
+  await card(page, "per_1").getByText("Answered by owner/phone").waitFor();
+  const [answered] = (await session.listRequests({ ended: true })).filter((r) => r.id === "per_1");
+  assert.deepEqual([answered.state, answered.choice], ["answered", "once"]);
+  visit.clean();
+  reader.clean();
+});
+
+test("two tabs answer a hundred permissions at once: each has one answer", { timeout: 120_000 }, async (t) => {
+  const { session, link } = await begun(t);
+  const one = await Visit.begin(t, browser), two = await Visit.begin(t, browser);
+  await one.open(link);
+  await two.open(link);
+  const answers = new Map();
+  const followed = (async () => {
+    for await (const r of session.followRequests({ ended: true })) {
+      if (r.state === "open") continue;
+      assert.ok(!answers.has(r.id), `${r.id} has a second end`);
+      answers.set(r.id, r.choice);
+      if (answers.size === 100) return;
+    }
+  })();
+  for (let i = 0; i < 100; i += 20) {
+    await commit(session, (b) => {
+      for (let k = i; k < i + 20; k++) permission(b, `per_${k}`);
+    });
+    const click = async ({ page }, name) => {
+      await until("the cards", async () => (await page.locator("#requests .answers button").count()) >= 40);
+      await page.evaluate((name) => {
+        for (const b of document.querySelectorAll("#requests .answers button")) if (b.textContent === name) b.click();
+      }, name);
+    };
+    await Promise.all([click(one, "Allow once"), click(two, "Reject")]);
+    await until("all are answered", async () => answers.size === i + 20);
+    for (const { page } of [one, two]) await until("the cards say so", async () => (await page.locator('#requests [data-state="answered"]').count()) === i + 20);
+  }
+  await followed;
+  const list = await session.listRequests({ ended: true });
+  assert.equal(list.length, 100);
+  for (const r of list) assert.equal(answers.get(r.id), r.choice);
+});
+
+test("what is asked while the link is down waits, outlives the tab, and is asked once", async (t) => {
+  const { session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser);
+  await visit.open(link);
+  const { page } = visit;
+  const cut = (route) => route.abort();
+  await page.route("**/do", cut);
+  await page.getByLabel("Prompt").fill("later");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByText("Waiting to be sent: later").waitFor();
+  assert.deepEqual(await session.listRequests(), []);
+  await page.reload(); // it is cut there, too
+  await page.getByText("Waiting to be sent: later").waitFor();
+  let done = 0;
+  await page.unroute("**/do", cut);
+  await page.route("**/do", async (route) => {
+    if (done++ > 0) return route.continue();
+    await route.fetch(); // it is done, and the answer is lost
+    await route.abort();
+  });
+  await page.locator("#requests").getByText("later").waitFor();
+  await until("it waits no more", async () => (await page.getByText("Waiting to be sent").count()) === 0);
+  const list = await session.listRequests();
+  assert.deepEqual(list.map((r) => JSON.parse(r.payload).text), ["later"]);
+  assert.ok(done >= 2, "it was sent again");
+});
+
+test("a stop names the turn that is open, and is offered as long as it is", async (t) => {
+  const { session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser);
+  await visit.open(link);
+  const { page } = visit;
+  const stop = page.getByRole("button", { name: "Stop this answer" });
+  assert.equal(await stop.count(), 0);
+  await commit(session, (b) => b.begin("msg_2", { role: "assistant" }));
+  await stop.click();
+  for await (const r of session.requests(["stop"])) {
+    assert.equal(r.message, "msg_2");
+    await commit(session, (b) => {
+      b.answer(r.id);
+      b.finalize("msg_2", "aborted");
+    });
+    break;
+  }
+  await stop.waitFor({ state: "hidden" });
+  visit.clean();
+});
+
+test("a page of another origin can ask nothing, nor can one without the page's token", async (t) => {
+  const { session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser);
+  await visit.open(link);
+  const at = new URL(link);
+  const body = { id: "01K00000000000000000000000", do: "ask", kind: "prompt", text: "from elsewhere" };
+  const status = await visit.page.evaluate(async ({ path, body }) => (await fetch(`${path}/do`, { method: "POST", headers: { "Content-Type": "application/json", "X-Mooring": "1" }, body: JSON.stringify(body) })).status, { path: at.pathname, body });
+  assert.equal(status, 401);
+  const other = await Visit.begin(t, browser);
+  await other.page.route("http://evil.test/", (route) => route.fulfill({ contentType: "text/html", body: "<p>hello" }));
+  await other.page.goto("http://evil.test/");
+  const got = await other.page.evaluate(async ({ url, body }) => {
+    const sends = [{ "Content-Type": "application/json", "X-Mooring": "1" }, { "Content-Type": "text/plain" }];
+    return Promise.all(sends.map((headers) => fetch(url, { method: "POST", headers, body: JSON.stringify(body), credentials: "include" }).then((r) => r.status, () => "refused")));
+  }, { url: `${at.origin}${at.pathname}/do`, body });
+  assert.deepEqual(got, ["refused", "refused"]);
+  await other.page.setContent(`<iframe src="${link}"></iframe>`);
+  await until("it is in no frame", async () => (await other.page.frames().at(-1).locator("#composer").count().catch(() => 0)) === 0);
+  assert.deepEqual(await session.listRequests({ ended: true }), []);
+});

@@ -1,0 +1,144 @@
+// Asking the agent, and answering what is asked: the form below the log, and the buttons of open cards.
+//
+// What is asked or answered is first kept in the browser, and taken out when the server has answered: so it outlives a
+// reload and a link that is down, and goes again with the same id, which the server does once.
+
+import { act, newID } from "./act.js";
+import { element } from "./dialog.js";
+
+const place = `mooring-asked:${location.pathname}`;
+
+// What waits to be sent, the first first: { id, do, … }.
+export class Queue {
+  #sending = false;
+  #timer;
+  #after; // called after each change, with what waits and a refusal
+
+  constructor(after) {
+    this.#after = after;
+    addEventListener("online", () => this.send());
+    addEventListener("storage", (e) => e.key === place && after(this.waiting()));
+    after(this.waiting());
+    this.send();
+  }
+
+  waiting() {
+    try {
+      return JSON.parse(localStorage.getItem(place) ?? "[]");
+    } catch {
+      return [];
+    }
+  }
+
+  #keep(list) {
+    if (list.length === 0) localStorage.removeItem(place);
+    else localStorage.setItem(place, JSON.stringify(list));
+  }
+
+  add(body) {
+    this.#keep([...this.waiting(), body]);
+    this.#after(this.waiting());
+    this.send();
+  }
+
+  async send() {
+    if (this.#sending) return;
+    this.#sending = true;
+    clearTimeout(this.#timer);
+    for (let [next] = this.waiting(); next; [next] = this.waiting()) {
+      const got = await act(next);
+      if (got.again || got.signedOut) {
+        this.#timer = setTimeout(() => this.send(), 2000 + Math.random() * 2000);
+        this.#after(this.waiting(), next, got.refused);
+        break;
+      }
+      this.#keep(this.waiting().filter((body) => body.id !== next.id)); // another tab may have added some
+      this.#after(this.waiting(), next, got.refused);
+    }
+    this.#sending = false;
+  }
+}
+
+// Makes the form and the cards work, as far as the page's ref may.
+export function requests(may) {
+  const form = document.getElementById("composer");
+  const answers = [...may].some((name) => name === "answer" || name.startsWith("answer-"));
+  if (!form && !answers) return;
+  const prompt = form?.elements.prompt;
+  const stop = form?.querySelector("[data-ask=stop]");
+  const refused = form?.querySelector(".refused");
+
+  const queue = new Queue((waiting, done, why) => {
+    const list = document.getElementById("queued");
+    list?.replaceChildren(...waiting.filter((body) => body.do === "ask").map((body) => element("li", {}, `Waiting to be sent: ${body.kind === "stop" ? "stop" : body.text}`)));
+    for (const card of document.querySelectorAll("#requests > .request")) {
+      const sent = waiting.find((body) => body.request === card.dataset.request);
+      if (sent) card.setAttribute("aria-busy", "true");
+      else card.removeAttribute("aria-busy");
+      for (const control of card.querySelectorAll("button, textarea")) control.disabled = Boolean(sent);
+    }
+    if (!done) return;
+    const on = done.request && document.querySelector(`#requests [data-request="${CSS.escape(done.request)}"] .refused`);
+    const says = on || refused;
+    if (says) says.textContent = why ?? "";
+  });
+
+  form?.addEventListener("submit", (e) => {
+    e.preventDefault();
+    const text = prompt.value.trim();
+    if (text === "") return prompt.focus();
+    queue.add({ id: newID(), do: "ask", kind: "prompt", text });
+    prompt.value = "";
+  });
+  prompt?.addEventListener("keydown", (e) => {
+    if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) form.requestSubmit();
+  });
+
+  // The turn that is open: the last one. The button names it.
+  let soon;
+  const offer = () => {
+    soon = undefined;
+    const message = [...document.querySelectorAll("#log .head > .turn > :is(.streaming, .interrupted)")].at(-1)?.closest(".msg");
+    stop.hidden = !message;
+    if (!message) return;
+    stop.dataset.message = message.id.slice("m-".length);
+    stop.textContent = "Stop this answer";
+  };
+  stop?.addEventListener("click", () => queue.add({ id: newID(), do: "ask", kind: "stop", message: stop.dataset.message }));
+  if (stop) {
+    new MutationObserver(() => (soon ??= setTimeout(offer, 200))).observe(document.getElementById("log"), { childList: true, subtree: true });
+    offer();
+  }
+
+  const decorate = (card) => {
+    const { kind, state, request, digest } = card.dataset;
+    if (state !== "open" || card.dataset.whole === undefined || !(may.has("answer") || may.has(`answer-${kind}`)) || card.querySelector(".answers")) return;
+    const choices = [...card.querySelectorAll(".choices > li")];
+    const does = element("div", { class: "does" });
+    const answer = element("form", { class: "answers" });
+    const say = choices.length === 0 && element("textarea", { name: "answer", rows: "2", maxlength: "60000", dir: "auto", "aria-label": "Answer" });
+    if (say) {
+      answer.append(say);
+      does.append(element("button", { class: "button primary" }, "Answer"));
+    }
+    for (const li of choices) {
+      const button = element("button", { class: "button", type: "button", "data-choice": li.dataset.choice }, li.textContent);
+      button.addEventListener("click", () => queue.add({ id: newID(), do: "answer", request, choice: li.dataset.choice, shown: digest }));
+      does.append(button);
+    }
+    if (choices.length > 0) card.querySelector(".choices").hidden = true;
+    answer.append(does, element("p", { class: "refused", role: "alert" }));
+    answer.addEventListener("submit", (e) => {
+      e.preventDefault();
+      queue.add({ id: newID(), do: "answer", request, text: say.value.trim(), shown: digest });
+    });
+    card.querySelector(".body").append(answer);
+    const sent = queue.waiting().some((body) => body.request === request);
+    for (const control of answer.querySelectorAll("button, textarea")) control.disabled = sent;
+  };
+  for (const card of document.querySelectorAll("#requests > .request")) decorate(card);
+  document.addEventListener("mooring-changed", ({ detail: key }) => {
+    const card = key.startsWith("request/") && document.querySelector(`#requests [data-key="${CSS.escape(key)}"]`);
+    if (card) decorate(card);
+  });
+}
