@@ -22,6 +22,7 @@ import (
 type runFlags struct {
 	owner, session, shareTo, dir, label string
 	permissionTimeout                   time.Duration
+	startTimeout, stopTimeout           time.Duration
 }
 
 func runCmd(sh *cliEnv) *cobra.Command {
@@ -48,6 +49,8 @@ func runCmd(sh *cliEnv) *cobra.Command {
 	flags.StringVar(&f.dir, "dir", "", "the folder in which the agent works (default: this one)")
 	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
 	durationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
+	durationVar(flags, &f.startTimeout, "start-timeout", 2*time.Minute, "how long the agent may take for each answer until it is ready")
+	durationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
@@ -55,7 +58,7 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		case f.session != "" && f.label != "":
 			return fault.Usage.With("--label is for a new session: leave it out with --session")
 		}
-		if err := rejectZeroLimits(flags, "permission-timeout"); err != nil {
+		if err := rejectZeroLimits(flags, "permission-timeout", "start-timeout", "stop-timeout"); err != nil {
 			return err
 		}
 		dir, err := workDir(f.dir)
@@ -107,8 +110,8 @@ func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags,
 	}
 	err = acprun.Run(ctx, acprun.Config{
 		Client: c, Session: s, Journal: filepath.Join(journals, s.ID()+".jsonl"), Command: command, Dir: dir, Version: version(),
-		PermissionTimeout: f.permissionTimeout,
-		Report:            func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
+		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
 	})
 	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
 	return err

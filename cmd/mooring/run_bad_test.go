@@ -104,6 +104,40 @@ func TestAHungAgentIsStopped(t *testing.T) {
 	}
 }
 
+// TestAgentsThatNeverAnswer has agents that hang before they are ready, and one that does not stop.
+func TestAgentsThatNeverAnswer(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"initialize", "session/new"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			g := newCLI(t, "").runs(acpagent.Script{At: at, What: "hang", Deaf: true}, "--start-timeout", "300ms")
+			code := <-g.ended
+			g.ended <- code
+			if code != exitRefused || !strings.Contains(g.err.String(), "did not answer "+at) {
+				t.Errorf("the run ended with %d: %s", code, g.err.String())
+			}
+		})
+	}
+	t.Run("stop", func(t *testing.T) {
+		t.Parallel()
+		g := newCLI(t, "").runs(acpagent.Script{Deaf: true}, "--stop-timeout", "300ms")
+		id := g.ask("say:a hang")
+		if !g.soon(func() bool {
+			return strings.Contains(g.runIn("", "session", "get", g.session, "part/turn_"+id+"/prt_000001").out, `"a"`)
+		}) {
+			t.Fatal("it said nothing")
+		}
+		g.ok("session", "ask", g.session, "stop", "--message", "turn_"+id)
+		if got := g.until("prompt", "answered", id); !strings.Contains(fmt.Sprint(got["answer"]), "asked to stop") {
+			t.Errorf("it ended as %v", got)
+		}
+		if m := g.ok("session", "show", g.session); !strings.Contains(m, "aborted") {
+			t.Errorf("the session is %s", m)
+		}
+		g.until("prompt", "answered", g.ask("say:b"))
+	})
+}
+
 // TestPermissions has the ends of permissions.
 func TestPermissions(t *testing.T) {
 	t.Parallel()

@@ -94,10 +94,21 @@ func promptsUnderKills(t *testing.T, n int) {
 	defer func() { kill(k.server) }()
 	k.run()
 	ids, ended := map[string]string{}, map[string]map[string]any{}
-	for i := range n {
-		text := fmt.Sprintf("say:p%d pause:%dms say:x", i, random.IntN(300))
-		ids[k.ask(text)] = text
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("say:p%d pause:%dms say:x", i, random.IntN(300))
+		ids[fmt.Sprint("p", i)] = texts[i]
 	}
+	asked := make(chan result, 1)
+	go func() { // while the others are killed
+		for i, text := range texts {
+			if got := k.runIn("", "session", "ask", k.session, "prompt", text, "--id", fmt.Sprint("p", i)); got.code != exitOK {
+				asked <- got
+				return
+			}
+		}
+		asked <- result{}
+	}()
 	read := func() {
 		got := k.runIn("", "session", "requests", k.session, "--all", "--json")
 		for line := range strings.Lines(got.out) {
@@ -131,6 +142,9 @@ func promptsUnderKills(t *testing.T, n int) {
 	}
 	if !k.soon(func() bool { return k.out.String() != "" }) {
 		t.Fatal("the last runner does not begin")
+	}
+	if got := <-asked; got.code != exitOK {
+		t.Errorf("a prompt could not be asked: %v", got)
 	}
 	_ = k.runner.Process.Signal(syscall.SIGTERM)
 	if err := k.runner.Wait(); err != nil {

@@ -192,3 +192,28 @@ func TestRunStory(t *testing.T) {
 		t.Errorf("the agent is %s", got)
 	}
 }
+
+// TestRunGoesOnWithOthersSessions has a session with a title and a message of somebody else's, and two runs that are spoken to
+// unasked.
+func TestRunGoesOnWithOthersSessions(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	g := &runRig{cliRig: r, script: acpagent.Script{Dir: t.TempDir()}, session: strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))}
+	g.okIn(`{"method":"put","key":"session","payload":{"title":"Theirs"}}`, "session", "append", g.session, "--wait")
+	for i := range 2 {
+		g.begin("--session", g.session)
+		id := g.ask("late")
+		g.until("prompt", "answered", id)
+		if !g.soon(func() bool {
+			return strings.Count(g.ok("session", "ls", g.session, "message/"), "unasked_") == i+1
+		}) {
+			t.Errorf("what was said unasked is not there: %s", g.ok("session", "ls", g.session))
+		}
+		if code := g.end(); code != exitOK {
+			t.Errorf("the run ended with %d: %s", code, g.err.String())
+		}
+	}
+	if got := g.value("session"); !strings.Contains(got, "Theirs") {
+		t.Errorf("the session's value is %s", got)
+	}
+}

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package acpagent is an agent for tests, which speaks the Agent Client Protocol on standard input and output, and
-// misbehaves as it is told: by the Script in its environment, and by the words of the prompts that it gets.
 package acpagent
+
+// The agent: what it answers, and how it misbehaves.
 
 import (
 	"bufio"
@@ -31,7 +31,7 @@ type Script struct {
 	Deaf   bool   // it ignores SIGTERM and the end of its standard input
 }
 
-// Command returns an environment for this agent.
+// Environ returns the variable of an environment for this agent.
 func (s Script) Environ() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -247,6 +247,12 @@ func (a *agent) prompt(m message) {
 					say("no-files")
 					break
 				}
+			}
+		case "long": // lines that are too long, and some that are just not
+			for range 5 {
+				say(strings.Repeat("x", 17<<20))
+				update(map[string]any{"sessionUpdate": "tool_call", "toolCallId": "big", "title": "big", "rawInput": strings.Repeat("[],", 5<<20)})
+				update(map[string]any{"sessionUpdate": "tool_call", "toolCallId": "big", "rawInput": make([]struct{}, 4<<20)})
 			}
 		case "die", "hang", "refuse", "rubbish", "flood", "wrong":
 			a.misbehave(m, verb)

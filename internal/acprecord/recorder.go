@@ -22,6 +22,7 @@ type Op struct {
 	Key     string          // of put and appendText
 	Message string          // the id, of begin and finalize
 	Payload json.RawMessage // of put, begin and finalize
+	New     bool            // of put: only where there is no value
 	Offset  int             // of appendText
 	Text    string          // of appendText
 	Status  string          // of finalize
@@ -32,6 +33,7 @@ type Op struct {
 type Config struct {
 	Session string // Mooring's id of the session
 	Dir     string // the agent's working folder
+	Run     string // of this recorder, in ids of messages that no prompt asked for: another one has another
 	Title   string // of the session, until the agent gives one; "": the first prompt's first line
 
 	Gather    time.Duration // how long text waits for more; default 50 ms
@@ -115,9 +117,6 @@ func New(cfg Config, begun int64) *Recorder {
 // Begun returns when the session was first recorded, in Unix ms; 0 if it was not.
 func (r *Recorder) Begun() int64 { return r.begun }
 
-// SkipUnasked leaves out the ids that turns without a prompt were given before.
-func (r *Recorder) SkipUnasked(n int) { r.unasked = n }
-
 // Turn returns the id of the turn that is open; "" if none is.
 func (r *Recorder) Turn() string {
 	if r.turn == nil {
@@ -143,7 +142,9 @@ func (r *Recorder) Prompt(now time.Time, user, turnID string, blocks []json.RawM
 		if r.title == "" {
 			r.title = titleOf(blocks)
 		}
-		ops = append(ops, r.info(ms))
+		first := r.info(ms)
+		first.New = true // the session may be another's, and have a title
+		ops = append(ops, first)
 	}
 	ops = append(ops, put(session.MessageKey(user), message{ID: user, Session: r.cfg.Session, Role: "user", Time: span{Created: ms}}))
 	for i, b := range blocks {
@@ -224,7 +225,7 @@ func (r *Recorder) need(ms int64) []Op {
 		return nil
 	}
 	r.unasked++
-	return []Op{r.begin(ms, "", fmt.Sprintf("unasked_%06d", r.unasked))}
+	return []Op{r.begin(ms, "", fmt.Sprintf("unasked_%s_%06d", r.cfg.Run, r.unasked))}
 }
 
 // chunk records a piece of text, or another block, of the agent's answer.

@@ -23,6 +23,8 @@ func (o Op) String() string {
 		return fmt.Sprintf("appendText %s %d %q", o.Key, o.Offset, o.Text)
 	case o.Error != nil:
 		return fmt.Sprintf("finalize %s %s error %s", o.Message, o.Status, o.Error)
+	case o.Method == "put" && o.New:
+		return fmt.Sprintf("put new %s %s", o.Key, o.Payload)
 	case o.Method == "put":
 		return fmt.Sprintf("put %s %s", o.Key, o.Payload)
 	}
@@ -61,7 +63,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 func replay(t *testing.T, text string) string {
-	r := New(Config{Session: "ses_1", Dir: "/work"}, int64(500*strings.Count(text, "# known")))
+	r := New(Config{Session: "ses_1", Dir: "/work", Run: "r1"}, int64(500*strings.Count(text, "# known")))
 	now := time.UnixMilli(1000)
 	var out strings.Builder
 	for line := range strings.Lines(text) {

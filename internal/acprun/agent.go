@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +51,7 @@ func (r *runner) startAgent() error {
 		return err
 	}
 	crashpoint.Hit(crashpoint.RunStartBefore)
-	proc, err := agentproc.Start(agentproc.Config{Command: r.cfg.Command, Dir: r.cfg.Dir, Mark: mark, Grace: r.cfg.Grace})
+	proc, err := agentproc.Start(agentproc.Config{Command: r.cfg.Command, Dir: r.cfg.Dir, Env: environ(), Mark: mark, Grace: r.cfg.Grace})
 	if err != nil {
 		return errors.Join(r.journal.write(record{Ended: mark}), r.agentGone(err.Error(), "failed"))
 	}
@@ -68,6 +70,11 @@ func (r *runner) startAgent() error {
 	a.deadline = time.Now().Add(r.cfg.StartWait)
 	r.call(acp.MethodInitialize, acp.InitializeParams{ProtocolVersion: acp.Version, Client: acp.Info{Name: "mooring", Title: "Mooring", Version: r.cfg.Version}}, nil)
 	return nil
+}
+
+// environ returns this process's environment without what is Mooring's: it may have refs, and passwords of databases.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MOORING_") })
 }
 
 // read reads the agent's lines until there are no more.

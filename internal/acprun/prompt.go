@@ -21,7 +21,7 @@ import (
 // follow hands over the session's requests as they change.
 func (r *runner) follow() {
 	kinds := []string{client.KindPrompt, client.KindStop, client.KindPermission}
-	for req, err := range r.cfg.Session.FollowRequests(r.ctx, client.RequestOptions{Kinds: kinds}) {
+	for req, err := range r.cfg.Session.FollowRequests(r.ctx, client.RequestOptions{Kinds: kinds, Ended: true}) {
 		if err != nil {
 			if r.ctx.Err() == nil {
 				r.post(func() error { return fmt.Errorf("follow the session's requests: %w", err) })

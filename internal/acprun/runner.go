@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
@@ -87,7 +89,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			return err
 		}
 	}
-	r.rec = acprecord.New(acprecord.Config{Session: cfg.Session.ID(), Dir: cfg.Dir}, r.journal.begun)
+	r.rec = acprecord.New(acprecord.Config{Session: cfg.Session.ID(), Dir: cfg.Dir, Run: ulid.Make().String()}, r.journal.begun)
 	for _, p := range r.journal.prompts {
 		if p.Stage != Claiming && p.Stage != Taken {
 			r.leftOver = append(r.leftOver, p)
@@ -215,7 +217,9 @@ func (r *runner) commit(ops []acprecord.Op) error {
 func addOp(b *client.Batch, o acprecord.Op) {
 	switch o.Method {
 	case session.MethodPut:
-		b.Put(o.Key, o.Payload)
+		if p := b.Put(o.Key, o.Payload); o.New {
+			p.ExpectKey(0)
+		}
 	case session.MethodBegin:
 		b.Begin(o.Message, o.Payload)
 	case session.MethodAppendText:

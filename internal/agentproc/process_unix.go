@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-type platform struct{}
+// platform is what the process is here.
+type platform struct{ group int }
 
 // prepare makes the process the leader of a session: it has no terminal that it could stop for, or be stopped by.
 func (p *Process) prepare() (unlock func()) {
@@ -21,12 +22,13 @@ func (p *Process) prepare() (unlock func()) {
 }
 
 func (p *Process) adopt() error {
+	p.group = p.cmd.Process.Pid
 	p.id = identify(p.cfg.Mark, p.cmd.Process.Pid)
 	return nil
 }
 
 func (p *Process) terminate() {
-	_ = syscall.Kill(-p.id.PID, syscall.SIGTERM) // ESRCH: it has ended
+	_ = syscall.Kill(-p.group, syscall.SIGTERM) // ESRCH: it has ended
 }
 
 // kill kills until nothing runs any more: what forks while it is killed is found in the next round.
