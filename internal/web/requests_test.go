@@ -69,10 +69,10 @@ func TestWhoMayAskOnAPage(t *testing.T) {
 	m := r.said()
 	m.do(op(session.MethodAsk, arg("request", `"q"`), arg("kind", `"question"`)))
 	for may, mint := range map[string]capability.MintRequest{
-		"fork":                                       {},
-		"fork ask-prompt ask-stop":                   {Rights: capability.Read | capability.Ask},
+		"fork":                     {},
+		"fork ask-prompt ask-stop": {Rights: capability.Read | capability.Ask},
 		"fork ask-stop answer-permission answer-own": {Rights: capability.Read | capability.Ask | capability.Answer, AskKinds: []string{"stop"}, AnswerKinds: []string{"permission", "own"}},
-		"fork answer":                                {Rights: capability.Read | capability.Answer},
+		"fork answer": {Rights: capability.Read | capability.Answer},
 	} {
 		b, at := r.opened(t, m.share(mint))
 		got := b.get(at).body
