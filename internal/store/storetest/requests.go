@@ -159,6 +159,9 @@ func testReadRequests(t *testing.T, fresh Fresh) {
 		same(f, "two that fit", ids, "z a:open")
 		same(f, "goes on after", page.Next, second)
 	}
+	page, ids = read(session.RequestQuery{}, 1, &capability.Grant{VisibleFrom: second + 1})
+	same(f, "what is not shown takes no room", ids, "b:claimed")
+	same(f, "nor is it where a page ends", page.Next, 0)
 	no := errors.New("no")
 	if _, err := f.ReadRequests(f.ctx, o.session, session.RequestQuery{}, 1, nil, func(*session.Access) (*capability.Grant, error) { return nil, no }); err != no {
 		t.Errorf("to who may not read: %v", err)
