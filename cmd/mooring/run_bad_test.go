@@ -107,10 +107,10 @@ func TestAHungAgentIsStopped(t *testing.T) {
 // TestAgentsThatNeverAnswer has agents that hang before they are ready, and one that does not stop.
 func TestAgentsThatNeverAnswer(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"initialize", "session/new"} {
+	for at, limit := range map[string]string{"initialize": "300ms", "session/new": "10s"} { // within which initialize is answered
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
-			g := newCLI(t, "").runs(acpagent.Script{At: at, What: "hang", Deaf: true}, "--start-timeout", "300ms")
+			g := newCLI(t, "").runs(acpagent.Script{At: at, What: "hang", Deaf: true}, "--start-timeout", limit)
 			code := <-g.ended
 			g.ended <- code
 			if code != exitRefused || !strings.Contains(g.err.String(), "did not answer "+at) {

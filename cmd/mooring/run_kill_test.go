@@ -30,10 +30,15 @@ func (g *runRig) asProcess(ctx context.Context, env ...string) (*exec.Cmd, *lock
 	return cmd, out
 }
 
-// TestRunsAreKilledAtEveryStep kills the runner at each step of a prompt's way, with agents that load their sessions, resume them, or
-// neither, and lets another go on.
+// TestRunsAreKilledAtEveryStep kills the runner at each step with one kind of agent, another at the next step.
 func TestRunsAreKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
+	runsAreKilled(t, func(step, agent int) bool { return step%4 == agent })
+}
+
+// runsAreKilled kills the runner at each step of a prompt's way, with agents that load their sessions, resume them, or
+// neither, and lets another go on. It leaves out what has no part.
+func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 	// What becomes of the prompt, and how often the agent gets it.
 	type end struct {
 		words string
@@ -52,11 +57,23 @@ func TestRunsAreKilledAtEveryStep(t *testing.T) {
 		crashpoint.RunEndBefore:   {interrupted, 1},
 		crashpoint.RunEndAfter:    {answered, 1},
 	}
-	agents := map[string]acpagent.Script{"loads": {Load: true}, "loads, without ids": {Load: true, NoIDs: true}, "resumes, and is deaf": {Resume: true, Deaf: true}, "forgets": {}}
-	for _, point := range crashpoint.OfRuns() {
-		for name, script := range agents {
-			t.Run(point+" "+name, func(t *testing.T) {
+	agents := []struct {
+		name   string
+		script acpagent.Script
+	}{
+		{"loads", acpagent.Script{Load: true}},
+		{"loads, without ids", acpagent.Script{Load: true, NoIDs: true}},
+		{"resumes, and is deaf", acpagent.Script{Resume: true, Deaf: true}},
+		{"forgets", acpagent.Script{}},
+	}
+	for step, point := range crashpoint.OfRuns() {
+		for i, agent := range agents {
+			if !has(step, i) {
+				continue
+			}
+			t.Run(point+" "+agent.name, func(t *testing.T) {
 				t.Parallel()
+				script := agent.script
 				want, ok := ends[point]
 				if !ok {
 					t.Fatal("the table has no end for it")

@@ -143,12 +143,20 @@ func (h *history) checkOutcomes(logs map[string]*wholeLog) {
 // isOf says whether an event is what a method makes.
 func isOf(e *shownEvent, method string) bool {
 	first := e.Method == session.MethodPut && (method == session.MethodPatch || method == session.MethodAdd) // there was no value
+	if isRequest(e.Key) {
+		return e.Method == session.MethodPut && slices.Contains([]string{session.MethodAsk, session.MethodClaim, session.MethodRelease, session.MethodAnswer, session.MethodWithdraw}, method)
+	}
 	return e.Method == method || first
 }
+
+// isRequest says whether a key is a request's, or that of its state.
+func isRequest(key string) bool { return session.KindOf(key) == "request" }
 
 // did is the verb that an event shows.
 func did(e *shownEvent, meant string) string {
 	switch {
+	case isRequest(e.Key):
+		return meant
 	case e.Method == session.MethodPut && meant != "schema":
 		return "put"
 	case e.Method == session.MethodRelease && bytes.Contains(e.Payload, []byte(`"broken":true`)):
@@ -212,6 +220,9 @@ func (w *wholeLog) checkFork(h *history, logs map[string]*wholeLog) {
 				head = e
 			}
 			gone := slices.ContainsFunc([]string{e.Key, session.HeadOf(e.Key)}, func(key string) bool { return source.purged[key] > 0 || w.purged[key] > 0 })
+			if f == had && isRequest(e.Key) {
+				continue // what was asked of one session is not asked of another
+			}
 			if !gone && (last == nil || f != had || head == nil || session.CompareEntries(head, last) <= 0) {
 				all = append(all, e.Key+" "+string(compact(e.Payload)))
 			}
@@ -357,7 +368,7 @@ func (s *sight) shows(key string) bool {
 // embedding are methods whose events have values of more keys than one, or are about all: what is shown of them differs.
 var embedding = []string{session.MethodFork, session.MethodFinalize, session.MethodPurge, session.MethodRevert, session.MethodUnrevert, session.MethodSettle, session.MethodCompact}
 
-var marker = regexp.MustCompile(`"at":\s*"((?:todo|note|message|part|session|model)[^"]*)"`)
+var marker = regexp.MustCompile(`"at":\s*"((?:todo|note|message|part|session|model|request)[^"]*)"`)
 
 // checkSeen: of the events after a cursor, those that a sight shows are seen once each and in order, and nothing of what it
 // does not show.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -22,7 +23,7 @@ import (
 const (
 	owner  = "owner"  // its owner's ref, and the space's
 	worker = "worker" // one to append with and to break claims
-	helper = "helper" // one with all rights but to break claims
+	helper = "helper" // one with all rights but to break claims and to answer
 )
 
 // heldRights are the rights of the refs that are given when a session is made, in this order.
@@ -30,8 +31,8 @@ var heldRights = []struct {
 	by     string
 	rights []string
 }{
-	{worker, []string{"read", "append", "break"}},
-	{helper, []string{"read", "append", "share", "revoke", "schema", "revert", "compact"}},
+	{worker, []string{"read", "append", "break", "ask", "answer"}},
+	{helper, []string{"read", "append", "share", "revoke", "schema", "revert", "compact", "ask"}},
 	{"reader", []string{"read"}},
 	{"logger", []string{"append"}},
 }
@@ -39,6 +40,7 @@ var heldRights = []struct {
 // verbs are what is done. Each has to be applied and refused.
 var verbs = []string{"put", "remove", "patch", "add", "begin", "appendText", "finalize", "claim", "claim the first", "renew", "release", "break",
 	"schema", "revert to a message", "revert to a part", "revert to a cursor", "unrevert", "compact", "purge", "share", "revoke",
+	"ask", "claim a request", "release a request", "answer", "withdraw",
 	"fork", "fork at a cursor", "fork at a message", "create with a parent"}
 
 // kin is a session of the family, as far as its writers know it.
@@ -49,6 +51,8 @@ type kin struct {
 	doors  map[string]*given // party → what it writes by
 	given  []*given
 	claims map[string]claimed // by key
+	asked  map[string]string  // request that is open → the party that asked
+	works  map[string]claimed // by request
 	texts  map[string]uint64  // part → the length of its text
 	open   map[string]string  // message → the party whose turn it is
 	ended  []string           // messages whose turn has ended
@@ -275,6 +279,20 @@ func (g *generator) do(b *sentBatch, k *kin, verb string, good bool) {
 		}
 		return key
 	}
+	open := func(fits func(id string) bool) (request string) { // one that fits and may be open
+		for _, id := range slices.Sorted(maps.Keys(k.asked)) {
+			if fits(id) && (request == "" || g.in(2)) {
+				request = id
+			}
+		}
+		return request
+	}
+	ask := func() (id string) {
+		g.serial++
+		id = fmt.Sprint("r", g.serial)
+		b.add("ask", op("ask", arg("request", id), arg("kind", g.of([]string{"prompt", "question", "check"})), arg("payload", g.value(session.RequestKey(id)))))
+		return id
+	}
 	lease := arg("lease", 3_600_000)
 	if g.brief && g.in(4) {
 		lease = arg("lease", 1000)
@@ -451,6 +469,56 @@ func (g *generator) do(b *sentBatch, k *kin, verb string, good bool) {
 			actor = "nobody/above"
 		}
 		g.share(b, to, actor)
+	case "ask":
+		if id := open(func(string) bool { return true }); !good && id != "" { // another one of that id
+			b.add(verb, op("ask", arg("request", id), arg("kind", "other")))
+		} else if good {
+			ask()
+		}
+	case "claim a request":
+		id := open(func(id string) bool { return k.works[id].by == "" })
+		if !good {
+			id = open(func(id string) bool { return k.works[id].by != "" && k.works[id].by != by })
+		}
+		if id == "" && good {
+			id = ask()
+		}
+		if id != "" {
+			b.add(verb, op("claim", arg("request", id), arg("lease", 3_600_000)))
+		}
+	case "release a request":
+		if id := open(func(id string) bool { return k.works[id].by == by }); id != "" {
+			claim := k.works[id].cursor
+			if !good {
+				claim += 1000
+			}
+			b.add(verb, op("release", arg("request", id), arg("claim", claim)))
+		}
+	case "answer":
+		id := open(func(id string) bool { return k.works[id].by == by })
+		claim := k.works[id].cursor
+		if id == "" || g.in(2) {
+			id, claim = open(func(id string) bool { return k.works[id].by == "" }), 0
+		}
+		if !good {
+			id = "none"
+		} else if id == "" {
+			id = ask()
+		}
+		o := op("answer", arg("request", id), arg("payload", g.value(session.RequestStateKey(id))))
+		if claim != 0 {
+			o.set(arg("claim", claim))
+		}
+		b.add(verb, o)
+	case "withdraw":
+		id := open(func(id string) bool { return k.works[id].by == "" && k.asked[id] == by })
+		if id == "" {
+			id = ask()
+		}
+		if !good {
+			id = "none"
+		}
+		b.add(verb, op("withdraw", arg("request", id)))
 	case "revoke":
 		id := k.owner.New(k.id()).ID
 		if len(k.given) > 0 && good {
@@ -497,15 +565,15 @@ func (g *generator) learn(b *sentBatch) {
 			g.applied[b.verbs[i]]++
 		}
 		if i == 0 && b.makes {
-			k = &kin{owner: b.owner, doors: map[string]*given{}, claims: map[string]claimed{}, texts: map[string]uint64{}, open: map[string]string{}}
+			k = &kin{owner: b.owner, doors: map[string]*given{}, claims: map[string]claimed{}, asked: map[string]string{}, works: map[string]claimed{}, texts: map[string]uint64{}, open: map[string]string{}}
 			if o.Method == "create" { // a fork goes on by its own log
 				k.parent, k.byTime = g.kin(b.first.Target()), o.argument("order") != nil
 			}
 			g.family = append(g.family, k)
 		}
 		k.cursor = max(k.cursor, got.Cursor)
-		var key, message string
-		for name, to := range map[string]*string{"key": &key, "message": &message} {
+		var key, message, request string
+		for name, to := range map[string]*string{"key": &key, "message": &message, "request": &request} {
 			if text := o.argument(name); text != nil {
 				_ = json.Unmarshal(text, to)
 			}
@@ -517,7 +585,15 @@ func (g *generator) learn(b *sentBatch) {
 			}
 		case "remove", "purge", "release":
 			delete(k.claims, key)
+			delete(k.works, request)
+		case "ask":
+			k.asked[request] = b.by
+		case "answer", "withdraw":
+			delete(k.asked, request)
 		case "claim":
+			if request != "" {
+				k.works[request] = claimed{b.by, result.Claim}
+			}
 			if at, ok := result.Key.(string); ok {
 				k.claims[at] = claimed{b.by, result.Claim}
 			}
