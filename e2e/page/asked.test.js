@@ -63,6 +63,32 @@ test("a prompt is asked on a phone, the agent answers it, and the card says so",
   visit.clean();
 });
 
+test("what was asked here can be taken back while nobody works on it, and what others ask cannot", async (t) => {
+  const { session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser, { size: phone });
+  await visit.open(link);
+  const { page } = visit;
+  await commit(session, (b) => b.ask("prompt", { text: "another's" }, { id: "other" }));
+  await page.getByLabel("Prompt").fill("never mind");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Withdraw" }).waitFor();
+  await card(page, "other").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Withdraw" }).count(), 1);
+  await looks(page);
+  await page.getByRole("button", { name: "Withdraw" }).click();
+  await page.getByText("Withdrawn by owner/phone").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Withdraw" }).count(), 0);
+  assert.deepEqual((await session.listRequests()).map((r) => r.id), ["other"]);
+  await page.getByLabel("Prompt").fill("begun");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Withdraw" }).waitFor();
+  const [id] = (await session.listRequests()).map((r) => r.id).filter((id) => id !== "other");
+  await commit(session, (b) => b.claimRequest(id, 60_000));
+  await card(page, id).getByText("Being worked on").waitFor();
+  assert.equal(await card(page, id).getByRole("button").count(), 0);
+  visit.clean();
+});
+
 test("a permission is answered with the keyboard, bound to what is shown; who may only read has no button", async (t) => {
   const { server, agent, session, link } = await begun(t, { ask: ["stop"], answer: ["permission"] });
   const visit = await Visit.begin(t, browser, { size: desktop });
@@ -107,12 +133,11 @@ test("two tabs answer a hundred permissions at once: each has one answer", { tim
     await commit(session, (b) => {
       for (let k = i; k < i + 20; k++) permission(b, `per_${k}`);
     });
-    const click = async ({ page }, name) => {
-      await until("the cards", async () => (await page.locator("#requests .answers button").count()) >= 40);
-      await page.evaluate((name) => {
+    for (const { page } of [one, two]) await until("the cards", async () => (await page.locator("#requests .answers button").count()) >= 40); // both, before either answers
+    const click = ({ page }, name) =>
+      page.evaluate((name) => {
         for (const b of document.querySelectorAll("#requests .answers button")) if (b.textContent === name) b.click();
       }, name);
-    };
     await Promise.all([click(one, "Allow once"), click(two, "Reject")]);
     await until("all are answered", async () => answers.size === i + 20);
     for (const { page } of [one, two]) await until("the cards say so", async () => (await page.locator('#requests [data-state="answered"]').count()) === i + 20);

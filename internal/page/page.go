@@ -27,6 +27,7 @@ type Head struct {
 	State  State          // of the session, beside its entries
 	All    bool           // it has everything: the first paint leaves nothing out
 	May    []string       // what the page's ref may do: names of actions; nil on a page without a ref
+	Own    string         // id of the page's own ref; "" on a page without
 }
 
 // Doc is a session's page in progress.
@@ -46,6 +47,7 @@ type Doc struct {
 	share    *Share
 	revert   session.Revert
 	may      []string
+	own      string
 	requests []*session.RequestInfo
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
@@ -72,7 +74,7 @@ func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
-	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, all: h.All}
+	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, own: h.Own, all: h.All}
 	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May}
 	if h.Live != "" && h.Over == nil {
 		s.live = true
@@ -169,7 +171,7 @@ func (d *Doc) Over(f *fault.Error) {
 func (d *Doc) End() error {
 	d.rest()
 	d.o.lit(`</section>`)
-	composer(&d.o, d.may)
+	composer(&d.o, d.may, d.own)
 	d.o.lit(`</main>`)
 	d.totals.left = d.left
 	d.contents.write(&d.o, &d.totals, d.closes)

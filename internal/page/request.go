@@ -1,7 +1,8 @@
 package page
 
 // Requests: who asks, under which ref, what in full, and what became of it. The script makes buttons of the choices
-// where the page's ref may answer; the answer is bound to what the card shows.
+// where the page's ref may answer, and one to withdraw what was asked under it; the answer is bound to what the card
+// shows.
 
 import (
 	"cmp"
@@ -37,6 +38,7 @@ func request(o *out, asked, state *session.Entry) {
 	o.attr("data-kind", p.at("kind").text())
 	o.attr("data-state", now)
 	o.attr("data-digest", p.at("digest").text())
+	o.attr("data-under", p.at("by", "ref").text())
 	whole := len(asked.Payload) <= maxAsked
 	if whole {
 		o.lit(` data-whole`)
@@ -192,12 +194,14 @@ func became(o *out, now string, p, s fields) {
 }
 
 // composer writes the form by which the page asks, if its ref may; the script shows it.
-func composer(o *out, may []string) {
+func composer(o *out, may []string, own string) {
 	prompts, stops := slices.Contains(may, "ask-prompt"), slices.Contains(may, "ask-stop")
 	if !prompts && !stops {
 		return
 	}
-	o.lit(`<form id="composer" class="script" aria-label="Ask the agent">`)
+	o.lit(`<form id="composer" class="script"`)
+	o.attr("data-own", own)
+	o.lit(` aria-label="Ask the agent">`)
 	if prompts {
 		o.lit(`<label for="prompt">Prompt</label><textarea id="prompt" name="prompt" rows="2" maxlength="60000" dir="auto" placeholder="What the agent is to do next"></textarea>`)
 	}

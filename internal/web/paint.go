@@ -48,7 +48,7 @@ func (q *request) paint() {
 			q.refuse(err)
 			return
 		}
-		head.May = q.allowed(h, desc.Grant)
+		head.May, head.Own = q.allowed(h, desc.Grant), h.Ref()
 	}
 	out := q.newPacedWriter()
 	body := httpkit.Compressed(out, q.r) // a session's page has no secret: not even the public id, which its address has

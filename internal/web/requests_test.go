@@ -54,6 +54,20 @@ func TestRequestsOnAPage(t *testing.T) {
 		if got := b.get(at + "/block?key=request/per/state"); got.body != card.body {
 			t.Errorf("by its state's key: %s", got.body)
 		}
+		_, rest, _ = strings.Cut(prompt, `"id":"`)
+		id, _, _ := strings.Cut(rest, `"`)
+		if whose := `data-under="` + m.owner.ID + `"`; !strings.Contains(got, whose) || !strings.Contains(got, `data-own="`+m.owner.ID+`"`) {
+			t.Errorf("it does not say whose it is: %s", got)
+		}
+		back := action("withdraw", "request", id)
+		b.acts(at, back, http.StatusOK)
+		b.acts(at, back, http.StatusOK) // the answer was lost
+		if got := b.get(at + "/block?key=request/" + id); !strings.Contains(got.body, `data-state="withdrawn"`) {
+			t.Errorf("withdrawn: %s", got.body)
+		}
+		b.acts(at, action("withdraw", "request", "per"), http.StatusConflict) // it is answered
+		b.acts(at, action("withdraw", "request", "none"), http.StatusNotFound)
+		b.acts(at, action("ask", "kind", "prompt", "text", "another"), http.StatusOK)
 		if got := b.get(at + "/block?key=request/none"); got.StatusCode != http.StatusNotFound {
 			t.Errorf("none: %d", got.StatusCode)
 		}

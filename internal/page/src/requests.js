@@ -1,4 +1,4 @@
-// Asking the agent, and answering what is asked: the form below the log, and the buttons of open cards.
+// Asking the agent, answering what is asked and taking it back: the form below the log, and the buttons of open cards.
 //
 // What is asked or answered is first kept in the browser, and taken out when the server has answered: so it outlives a
 // reload and a link that is down, and goes again with the same id, which the server does once.
@@ -110,7 +110,18 @@ export function requests(may) {
     offer();
   }
 
-  const decorate = (card) => {
+  // What was asked under the page's ref, and is not worked on yet, can be taken back.
+  const takeBack = (card) => {
+    const { state, request, under } = card.dataset;
+    if (state !== "open" || !form || under !== form.dataset.own || card.querySelector(".withdraw")) return;
+    const button = element("button", { class: "button", type: "button" }, "Withdraw");
+    button.addEventListener("click", () => queue.add({ id: newID(), do: "withdraw", request }));
+    button.disabled = queue.waiting().some((body) => body.request === request);
+    card.querySelector(".body").append(element("div", { class: "withdraw does" }, button));
+    if (!card.querySelector(".refused")) card.querySelector(".withdraw").append(element("p", { class: "refused", role: "alert" }));
+  };
+
+  const offerAnswers = (card) => {
     const { kind, state, request, digest } = card.dataset;
     if (state !== "open" || card.dataset.whole === undefined || !(may.has("answer") || may.has(`answer-${kind}`)) || card.querySelector(".answers")) return;
     const choices = [...card.querySelectorAll(".choices > li")];
@@ -135,6 +146,10 @@ export function requests(may) {
     card.querySelector(".body").append(answer);
     const sent = queue.waiting().some((body) => body.request === request);
     for (const control of answer.querySelectorAll("button, textarea")) control.disabled = sent;
+  };
+  const decorate = (card) => {
+    offerAnswers(card);
+    takeBack(card);
   };
   for (const card of document.querySelectorAll("#requests > .request")) decorate(card);
   document.addEventListener("mooring-changed", ({ detail: key }) => {

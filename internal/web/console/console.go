@@ -43,6 +43,7 @@ var actions = map[string]action{
 	"purge":    purge,
 	"ask":      ask,
 	"answer":   answer,
+	"withdraw": withdraw,
 }
 
 // Do does what was asked for.

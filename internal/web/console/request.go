@@ -39,7 +39,7 @@ type Request struct {
 
 	Kind    string `json:"kind"`    // of ask
 	Text    string `json:"text"`    // of ask and answer: what is said; "" for nothing
-	Request string `json:"request"` // of answer: its id; what is asked has the action's
+	Request string `json:"request"` // of answer and withdraw: its id; what is asked has the action's
 	Choice  string `json:"choice"`  // of answer
 	Shown   string `json:"shown"`   // of answer: the digest of what the card shows
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -39,6 +40,15 @@ func answer(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 		return nil, err
 	}
 	return &Answer{Said: fmt.Sprintf("Answered %s.", r.Request)}, nil
+}
+
+// withdraw takes back what was asked under the page's ref. To withdraw what has ended is no error: it may be a repetition.
+func withdraw(ctx context.Context, on *Page, r *Request) (*Answer, error) {
+	err := on.direct(ctx, r, session.MethodWithdraw, []ledger.Arg{arg("request", r.Request)})
+	if err != nil && fault.CodeOf(err) != fault.RequestEnded {
+		return nil, err
+	}
+	return &Answer{Said: fmt.Sprintf("%s is withdrawn.", r.Request)}, nil
 }
 
 // textPayload returns the payload of a text.
