@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/agentproc"
+	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
@@ -50,6 +51,8 @@ type prompt struct {
 // journal is the open file, with what it says.
 type journal struct {
 	f       *os.File
+	lock    *os.File
+	failed  error                          // of a write: nothing is written behind half a record
 	agents  map[string]*agentproc.Identity // that may have something left, by mark
 	acp     *acpSession
 	begun   int64
@@ -63,15 +66,23 @@ const (
 	maxRecords = 1000
 )
 
-// openJournal opens or makes a session's journal, of which one runner at a time has the lock.
+// openJournal opens or makes a session's journal. The lock, which one runner at a time has, is on a file beside it: it stays the
+// same when the journal is written anew.
 func openJournal(name string) (*journal, error) {
-	f, err := lockedFile(name)
+	lock, err := filelock.Open(name + ".lock")
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		return nil, fault.InUse.With("another mooring run has this session: end that first")
+	case lock == nil:
+		return nil, fmt.Errorf("lock the journal: %w", err)
+	} // else it is locked, or on a file system without locks
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("open the journal: %w", err), filelock.Close(lock))
 	}
-	j := &journal{f: f, agents: map[string]*agentproc.Identity{}, prompts: map[string]*prompt{}}
+	j := &journal{f: f, lock: lock, agents: map[string]*agentproc.Identity{}, prompts: map[string]*prompt{}}
 	if err := j.read(); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close(), filelock.Close(lock))
 	}
 	return j, nil
 }
@@ -135,21 +146,29 @@ func (j *journal) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
-	if _, err := j.f.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("write the journal: %w", err)
+	if j.failed == nil {
+		_, j.failed = j.f.Write(append(line, '\n'))
 	}
-	if err := j.f.Sync(); err != nil {
-		return fmt.Errorf("write the journal: %w", err)
+	if j.failed == nil {
+		j.failed = j.f.Sync()
+	}
+	if j.failed != nil {
+		return fmt.Errorf("write the journal: %w", j.failed)
 	}
 	j.take(&r)
 	return nil
 }
 
-// close closes the file. One that has grown is written anew: the new one has the lock before it has the name.
+// close closes the file, and gives the lock back. One that has grown is written anew.
 func (j *journal) close() error {
-	if j.records <= maxRecords {
-		return j.f.Close()
+	err := j.f.Close()
+	if err == nil && j.failed == nil && j.records > maxRecords {
+		err = j.writeAnew()
 	}
+	return errors.Join(err, filelock.Close(j.lock))
+}
+
+func (j *journal) writeAnew() error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	all := []record{{ACP: j.acp, Begun: j.begun}}
@@ -161,7 +180,7 @@ func (j *journal) close() error {
 	}
 	for _, r := range all {
 		if err := e.Encode(r); err != nil {
-			return errors.Join(err, j.f.Close())
+			return err
 		}
 	}
 	name := j.f.Name()
@@ -172,7 +191,7 @@ func (j *journal) close() error {
 	if err == nil {
 		err = os.Rename(name+".new", name)
 	}
-	return errors.Join(err, newfile.SyncDir(dirOf(name)), j.f.Close())
+	return errors.Join(err, newfile.SyncDir(dirOf(name)))
 }
 
 func syncFile(name string) error {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/agentproc"
+	"github.com/mooring-rpc/mooring/internal/filelock"
 )
 
 func TestJournal(t *testing.T) {
@@ -29,7 +29,7 @@ func TestJournal(t *testing.T) {
 		}
 	}
 	j := open()
-	if _, err := openJournal(name); runtime.GOOS == "linux" && fault.CodeOf(err) != fault.InUse {
+	if _, err := openJournal(name); fault.CodeOf(err) != fault.InUse {
 		t.Errorf("a second runner: %v", err)
 	}
 	write(j, record{Agent: &agentproc.Identity{Mark: "a"}})
@@ -48,11 +48,25 @@ func TestJournal(t *testing.T) {
 		}
 	}
 	check(j)
-	// A runner that was killed while it wrote.
+	// A write that fails, and a runner that was killed while it wrote.
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	j.f, f = f, j.f // which cannot be written
+	if err := j.write(record{Ended: "a"}); err == nil || len(j.agents) != 1 {
+		t.Errorf("not written: %v, %v", err, j.agents)
+	}
+	j.f, f = f, j.f
+	if err := j.write(record{Ended: "a"}); err == nil {
+		t.Error("it went on behind half a record")
+	}
 	if _, err := j.f.WriteString(`{"prompt":{"request":"p2","stage":"do`); err != nil {
 		t.Fatal(err)
 	}
 	_ = j.f.Close()
+	_ = filelock.Close(j.lock)
 	j = open()
 	check(j)
 	for i := range maxRecords {

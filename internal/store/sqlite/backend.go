@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
 
@@ -131,7 +132,7 @@ func (b *backend) Close() error {
 	errs = append(errs, (<-b.writeConn).close())
 	close(b.readConns)
 	close(b.writeConn)
-	return errors.Join(append(errs, unlockFile(b.lock))...)
+	return errors.Join(append(errs, filelock.Close(b.lock))...)
 }
 
 // acquire waits for a connection.

@@ -44,6 +44,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/migrations"
@@ -92,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	}
 	b, err := open(ctx, cfg)
 	if err != nil {
-		return nil, errors.Join(err, unlockFile(lock))
+		return nil, errors.Join(err, filelock.Close(lock))
 	}
 	b.lock = lock
 	return store.New(b), nil

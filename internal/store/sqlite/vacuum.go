@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/mooring-rpc/mooring/internal/filelock"
 )
 
 // Vacuum rewrites the database of the data folder without the free space in its file, and returns
@@ -23,7 +25,7 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, unlockFile(lock)) }()
+	defer func() { err = errors.Join(err, filelock.Close(lock)) }()
 	c, err := openConn(ctx, dsn(file, false))
 	if err != nil {
 		return 0, 0, err

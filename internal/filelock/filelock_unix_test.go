@@ -1,8 +1,9 @@
 //go:build unix
 
-package sqlite
+package filelock
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -12,8 +13,8 @@ import (
 // TestALockIsGivenBack though a process that is being started has its file too.
 func TestALockIsGivenBack(t *testing.T) {
 	t.Parallel()
-	name := filepath.Join(t.TempDir(), lockName)
-	f, err := lockFile(name)
+	name := filepath.Join(t.TempDir(), "lock")
+	f, err := Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,14 +23,17 @@ func TestALockIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(inherited) }()
-	if err := unlockFile(f); err != nil {
+	if _, err := Open(name); !errors.Is(err, ErrLocked) {
+		t.Errorf("locked twice: %v", err)
+	}
+	if err := Close(f); err != nil {
 		t.Fatal(err)
 	}
-	again, err := lockFile(name)
+	again, err := Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unlockFile(again); err != nil {
+	if err := Close(again); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,4 @@
-// The data folder's lock on Windows.
-
-package sqlite
+package filelock
 
 import (
 	"os"
@@ -8,10 +6,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// errLocked is tryLock's error when another process has the lock.
-const errLocked = windows.ERROR_LOCK_VIOLATION
+// errHeld is try's error when another process has the lock.
+const errHeld = windows.ERROR_LOCK_VIOLATION
 
-func tryLock(f *os.File) error {
+func try(f *os.File) error {
 	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	return windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
 }

@@ -1,8 +1,6 @@
 //go:build unix
 
-// The data folder's lock on Unix.
-
-package sqlite
+package filelock
 
 import (
 	"os"
@@ -10,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked is tryLock's error when another process has the lock.
-const errLocked = unix.EWOULDBLOCK
+// errHeld is try's error when another process has the lock.
+const errHeld = unix.EWOULDBLOCK
 
-func tryLock(f *os.File) error {
+func try(f *os.File) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
 			return err
