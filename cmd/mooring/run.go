@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -61,11 +62,19 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		if err := rejectZeroLimits(flags, "permission-timeout", "start-timeout", "stop-timeout"); err != nil {
 			return err
 		}
+		// What cannot work makes no session.
 		dir, err := workDir(f.dir)
 		if err != nil {
 			return err
 		}
-		body := func(ctx context.Context, c *client.Client) error { return h.runAgent(ctx, c, &f, dir, args) }
+		if err := checkProgram(dir, args[0]); err != nil {
+			return err
+		}
+		file, err := newRefFile(f.shareTo, false)
+		if err != nil {
+			return err
+		}
+		body := func(ctx context.Context, c *client.Client) error { return h.runAgent(ctx, c, &f, file, dir, args) }
 		if f.session == "" {
 			return h.withClient(cmd.Context(), body)
 		}
@@ -86,7 +95,18 @@ func workDir(name string) (string, error) {
 	return dir, nil
 }
 
-func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags, dir string, command []string) error {
+// checkProgram refuses a command that cannot be started in the agent's folder.
+func checkProgram(dir, name string) error {
+	if filepath.Base(name) != name && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	if _, err := exec.LookPath(name); err != nil {
+		return fault.Usage.Because(err, "the agent cannot be started: %v", err)
+	}
+	return nil
+}
+
+func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
 	home, err := h.makeHomeDir()
 	if err != nil {
 		return err
@@ -99,7 +119,7 @@ func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags,
 	if err != nil {
 		return err
 	}
-	if err := h.shareRun(ctx, c, s, f.shareTo); err != nil {
+	if err := h.shareRun(ctx, c, s, file); err != nil {
 		return err
 	}
 	if err := h.rememberOwner(h.ownerUsed); err != nil {
@@ -127,25 +147,17 @@ func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFl
 		return nil, err
 	}
 	s, b := space.Create(client.CreateOptions{Label: f.label})
-	to, err := newRefFile("", false)
-	if err != nil {
-		return nil, err
-	}
-	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), to, "creation", "the agent is started meanwhile, and what it does arrives later")
+	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), nil, "creation", "the agent is started meanwhile, and what it does arrives later")
 	if refused != nil {
 		err = refused
 	}
 	return s, err
 }
 
-// shareRun writes a ref of the session to a file, for who watches and steers the agent; "" is none.
-func (h *homeFlags) shareRun(ctx context.Context, c *client.Client, s *client.Session, name string) error {
-	if name == "" {
+// shareRun writes a ref of the session to a file, for who watches and steers the agent; nil is none.
+func (h *homeFlags) shareRun(ctx context.Context, c *client.Client, s *client.Session, file *refFile) error {
+	if file == nil {
 		return nil
-	}
-	file, err := newRefFile(name, false)
-	if err != nil {
-		return err
 	}
 	b := s.Batch()
 	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Ask | capability.Answer, Label: "run"})

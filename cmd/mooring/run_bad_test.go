@@ -180,7 +180,13 @@ func TestRunUsage(t *testing.T) {
 	r.fails(exitUsage, "no folder", "run", "--dir", "/nowhere", "true")
 	r.fails(exitUsage, "--permission-timeout", "run", "--permission-timeout", "0s", "true")
 	r.fails(exitUsage, "--label", "run", "--session", "ses_1", "--label", "x", "true")
-	r.fails(exitRefused, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
+	r.fails(exitUsage, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
+	r.fails(exitUsage, "not found", "run", "--owner", r.owner(), "no-such-agent")
+	r.fails(exitUsage, "no such file", "run", "--owner", r.owner(), "--dir", t.TempDir(), "./agent")
+	r.fails(exitRefused, "exists already", "run", "--owner", r.owner(), "--share-to", r.file("there.ref", "x"), "true")
+	if got := r.ok("session", "list", "--owner", r.owner()); strings.Contains(got, "ses_") {
+		t.Errorf("what could not work has made %s", got)
+	}
 	g := r.runs(acpagent.Script{})
 	r.fails(exitRefused, "another mooring run", "run", "--session", g.session, "true")
 	bad := strings.TrimSpace(g.ok("session", "ask", g.session, "prompt", "--payload", `{"words":1}`))
