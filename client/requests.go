@@ -201,14 +201,27 @@ func (s *Session) ListRequests(ctx context.Context, o RequestOptions) iter.Seq2[
 // FollowRequests is ListRequests, and goes on with each request that has changed, those that have ended among them, over
 // lost connections, until ctx ends. The error that it yields last is Subscribe's.
 func (s *Session) FollowRequests(ctx context.Context, o RequestOptions) iter.Seq2[*Request, error] {
-	return func(yield func(*Request, error) bool) {
-		stopped, seen := false, map[string]bool{}
-		err := s.followRequests(ctx, o.keys(), func(r *Request) error {
+	return s.yieldRequests(ctx, o.keys(), func() func(*Request) bool {
+		seen := map[string]bool{}
+		return func(r *Request) bool {
 			if !o.has(r) && !seen[r.ID] {
-				return nil
+				return false
 			}
 			if seen[r.ID] = true; r.State.Ended() {
 				delete(seen, r.ID)
+			}
+			return true
+		}
+	})
+}
+
+// yieldRequests yields what followRequests handles and wants says, which is made anew for each loop.
+func (s *Session) yieldRequests(ctx context.Context, keys []string, wants func() func(*Request) bool) iter.Seq2[*Request, error] {
+	return func(yield func(*Request, error) bool) {
+		wanted, stopped := wants(), false
+		err := s.followRequests(ctx, keys, func(r *Request) error {
+			if !wanted(r) {
+				return nil
 			}
 			if now := *r; !yield(&now, nil) {
 				stopped = true
@@ -276,34 +289,27 @@ func (s *Session) followRequests(ctx context.Context, keys []string, handle func
 // it, end it or give it back. What is open again after a claim is yielded again. Yielding one claims nothing: ClaimRequest does,
 // and is a conflict for all but the first. It takes the right read. The error that it yields last is Subscribe's.
 func (s *Session) Requests(ctx context.Context, kinds ...string) iter.Seq2[*Request, error] {
-	return func(yield func(*Request, error) bool) {
-		own, stopped := "", false
+	return s.yieldRequests(ctx, (&RequestOptions{}).keys(), func() func(*Request) bool {
+		own := ""
 		if s.client.box != nil {
 			own = s.client.box.ID()
 		}
 		shown := map[string]uint64{} // by id: the cursor at which it was yielded last
-		err := s.followRequests(ctx, (&RequestOptions{}).keys(), func(r *Request) error {
+		return func(r *Request) bool {
 			mine := r.Claim != nil && own != "" && r.Claim.Outbox == own
 			switch {
 			case r.State.Ended():
 				delete(shown, r.ID)
-				return nil
+				return false
 			case len(kinds) > 0 && !slices.Contains(kinds, r.Kind):
-				return nil
+				return false
 			case r.State == RequestOpen && shown[r.ID] == r.Cursor, r.State == RequestClaimed && (!mine || shown[r.ID] != 0):
-				return nil
+				return false
 			}
 			shown[r.ID] = r.Cursor
-			if now := *r; !yield(&now, nil) {
-				stopped = true
-				return fault.Canceled
-			}
-			return nil
-		})
-		if !stopped {
-			yield(nil, err)
+			return true
 		}
-	}
+	})
 }
 
 // RequestTicket names a request of a session. Its session, ID and Batch can be saved and given to Session.RequestTicket in

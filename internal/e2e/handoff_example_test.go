@@ -20,12 +20,7 @@ import (
 func TestHandoffExample(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "handoff")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "../../examples/handoff")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	program := buildExample(t, dir, "handoff")
 	startServer(t, serverConfig{Data: filepath.Join(dir, "srv")})
 	run := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(bounded(t), program, args...)

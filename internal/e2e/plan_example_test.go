@@ -15,15 +15,22 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 )
 
-func TestPlanExample(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	program := filepath.Join(dir, "plan")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "../../examples/plan")
+// buildExample builds an example into a folder, as whoever takes it over would, and returns the program.
+func buildExample(t *testing.T, dir, name string) string {
+	t.Helper()
+	program := filepath.Join(dir, name)
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "../../examples/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	return program
+}
+
+func TestPlanExample(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := buildExample(t, dir, "plan")
 	start := func(args ...string) func() string {
 		cmd := exec.CommandContext(bounded(t), program, args...)
 		cmd.Dir, cmd.Env = dir, environment("")

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -53,13 +54,18 @@ func TestARelayMakesTheSameOfIt(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.33", "f-streamlong-1.1.65"} {
-		requests := readRecorded(t, name)
+	for _, name := range opencodetest.Names {
+		requests := opencodetest.Requests(t, name)
 		compare(name, requests[0].Body.SessionID, func(at string, c opencode.CreateReply) {
 			for _, q := range requests {
-				if strings.HasSuffix(q.Path, "/sync") {
-					syncTo(t, at, c, q.items()...)
+				if !strings.HasSuffix(q.Path, "/sync") {
+					continue
 				}
+				var items []string
+				for _, item := range q.Body.Data {
+					items = append(items, string(item))
+				}
+				syncTo(t, at, c, items...)
 			}
 		})
 	}

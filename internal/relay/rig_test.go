@@ -3,8 +3,6 @@ package relay
 // What the tests share: a server that comes and goes, and a relay in front of it, both on real sockets.
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,7 +23,6 @@ import (
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -235,44 +231,6 @@ func mustJSON(t *testing.T, v any) []byte {
 		t.Fatal(err)
 	}
 	return text
-}
-
-// recorded is a request of a recording.
-type recorded struct {
-	Method, Path string
-	Body         struct {
-		SessionID string            `json:"sessionID"`
-		Data      []json.RawMessage `json:"data"`
-	}
-}
-
-func readRecorded(t *testing.T, name string) (all []recorded) {
-	t.Helper()
-	text, err := os.ReadFile(opencodetest.Path(t, name+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 64<<20)
-	for lines.Scan() {
-		var q recorded
-		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, q)
-	}
-	if len(all) == 0 {
-		t.Fatal("the recording is empty")
-	}
-	return all
-}
-
-// items are texts of a request.
-func (q *recorded) items() (list []string) {
-	for _, item := range q.Body.Data {
-		list = append(list, string(item))
-	}
-	return list
 }
 
 // parseURL parses an address.

@@ -3,11 +3,9 @@ package share
 // Real traffic of opencode, over every wire.
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -19,51 +17,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
-// recorded is one request of a recording.
-type recorded struct {
-	Method, Path string
-	Body         json.RawMessage
-	Response     struct {
-		Items int `json:"__items"`
-	}
-}
-
-func (q *recorded) sessionID() (id string) {
-	var body struct{ SessionID string }
-	if json.Unmarshal(q.Body, &body) == nil {
-		id = body.SessionID
-	}
-	return id
-}
-
-func (q *recorded) items() []json.RawMessage {
-	var body struct{ Data []json.RawMessage }
-	_ = json.Unmarshal(q.Body, &body)
-	return body.Data
-}
-
-func readRecorded(t *testing.T, name string) (all []recorded) {
-	t.Helper()
-	f, err := os.Open(opencodetest.Path(t, name+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 64<<20)
-	for lines.Scan() {
-		var q recorded
-		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, q)
-	}
-	if len(all) == 0 {
-		t.Fatal("the recording is empty")
-	}
-	return all
-}
-
 // wire is a way to the API.
 type wire interface {
 	create(session string) opencode.CreateReply
@@ -74,16 +27,16 @@ type wire interface {
 // replay plays a recording; before a DELETE, and at the end, check looks at the share.
 func replay(t *testing.T, name string, w wire, r *rig, check func(opencode.CreateReply)) {
 	var share opencode.CreateReply
-	for i, q := range readRecorded(t, name) {
+	for i, q := range opencodetest.Requests(t, name) {
 		switch {
 		case q.Method == "POST" && q.Path == "/api/share":
-			again := w.create(q.sessionID())
+			again := w.create(q.Body.SessionID)
 			if share.ID != "" && (again.ID != share.ID || again.URL != share.URL || again.Secret == share.Secret) {
 				t.Fatalf("request %d: created again it is %s at %s, it was %s at %s", i, again.ID, again.URL, share.ID, share.URL)
 			}
 			share = again
 		case q.Method == "POST":
-			w.sync(share, q.items())
+			w.sync(share, q.Body.Data)
 		case q.Method == "DELETE":
 			check(share)
 			w.delete(share)
@@ -314,18 +267,18 @@ func TestRepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	for _, w := range []wire{byHTTP{r}, r.webSocket("/rpc/share")} {
-		requests := readRecorded(t, "a-edit-1.18.33")
-		c := w.create(requests[0].sessionID())
+		requests := opencodetest.Requests(t, "a-edit-1.18.33")
+		c := w.create(requests[0].Body.SessionID)
 		last := requests[0]
 		for _, q := range requests {
 			if strings.HasSuffix(q.Path, "/sync") {
-				w.sync(c, q.items())
+				w.sync(c, q.Body.Data)
 				last = q
 			}
 		}
 		before := r.cursor(c)
 		for range 3 {
-			w.sync(c, last.items())
+			w.sync(c, last.Body.Data)
 		}
 		if after := r.cursor(c); after != before {
 			t.Errorf("repeats made %d events", after-before)
