@@ -54,11 +54,12 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	j.f, f = f, j.f // which cannot be written
+	written := j.f
+	j.f = f // which cannot be written
 	if err := j.write(record{Ended: "a"}); err == nil || len(j.agents) != 1 {
 		t.Errorf("not written: %v, %v", err, j.agents)
 	}
-	j.f, f = f, j.f
+	j.f = written
 	if err := j.write(record{Ended: "a"}); err == nil {
 		t.Error("it went on behind half a record")
 	}
