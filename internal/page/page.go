@@ -48,7 +48,6 @@ type Doc struct {
 	revert   session.Revert
 	may      []string
 	own      string
-	requests []*session.RequestInfo
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
 
@@ -63,9 +62,11 @@ type Doc struct {
 type place uint8
 
 const (
-	inLog     place = iota // between messages
-	inMessage              // within one
-	inRest                 // after the last one
+	inLog      place = iota // between messages
+	inMessage               // within one
+	afterLog                // after the last one
+	inRequests              // in the section of requests
+	inRest                  // in that below
 )
 
 // Start writes the document's head and the content above the first message to w. Each call writes
@@ -139,8 +140,20 @@ func (d *Doc) begin(id string, ord session.Ord) {
 	}
 }
 
-// Requests adds requests that the page begins with. It is called before Rest.
-func (d *Doc) Requests(list []*session.RequestInfo) { d.requests = append(d.requests, list...) }
+// Requests writes requests that are open or claimed. It may be called again; no message may follow.
+func (d *Doc) Requests(list []*session.RequestInfo) {
+	if len(list) == 0 {
+		return
+	}
+	if d.endLog(); d.at != inRequests {
+		d.o.lit(`<section id="requests" aria-label="Requests" aria-live="polite">`)
+		d.at = inRequests
+	}
+	for _, r := range list {
+		request(&d.o, r.Asked, r.State)
+	}
+	d.flush()
+}
 
 // Rest writes the other entries: the diff, models, and entries of the users' own kinds. It may be
 // called again; no message may follow.
@@ -194,19 +207,22 @@ func (d *Doc) close() {
 	}
 }
 
-// rest begins the section below the messages.
-func (d *Doc) rest() {
-	if d.at != inRest {
+// endLog ends the messages.
+func (d *Doc) endLog() {
+	if d.at < afterLog {
 		d.close()
 		d.o.lit(`</div>`)
 		d.leftOut()
 		reverted(&d.o, &d.revert, slices.Contains(d.may, "revert"))
 		silence(&d.o, d.share, d.open || d.running)
-		if len(d.requests) > 0 {
-			d.o.lit(`<section id="requests" aria-label="Requests" aria-live="polite">`)
-			for _, r := range d.requests {
-				request(&d.o, r.Asked, r.State)
-			}
+		d.at = afterLog
+	}
+}
+
+// rest begins the section below the messages and the requests.
+func (d *Doc) rest() {
+	if d.at != inRest {
+		if d.endLog(); d.at == inRequests {
 			d.o.lit(`</section>`)
 		}
 		d.o.lit(`<section id="rest" aria-label="Changes and models">`)

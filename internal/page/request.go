@@ -6,7 +6,12 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -88,37 +93,66 @@ func requestName(kind string) string {
 	return kind
 }
 
-// askedFor writes what is asked: a text, a command and a diff in full, and all else as a tree.
+// askedFor writes all of what is asked: a text, a command and a diff as such, and the JSON of what has more members, or has
+// characters that cannot be seen as they are. Who answers has seen what the digest is of.
 func askedFor(o *out, p fields) {
 	if p.empty() {
 		return
 	}
-	plain := false
+	plain, same := false, true
 	for _, name := range []string{"text", "title"} {
 		if text := p.at(name); text.Type == gjson.String {
 			o.lit(`<p class="said" dir="auto">`)
 			o.text(text.text())
 			o.lit(`</p>`)
-			plain = true
+			plain, same = true, same && seen(text.text())
 		}
 	}
 	if command := p.at("command"); command.Type == gjson.String {
 		o.lit(`<pre class="command" dir="ltr"><code>`)
 		o.text(command.text())
 		o.lit(`</code></pre>`)
-		plain = true
+		plain, same = true, same && seen(command.text())
 	}
 	if diff := p.at("diff"); !diff.empty() {
 		changes(o, diff)
 	}
 	members := 0
 	p.ForEach(func(_, _ result) bool { members++; return true })
-	if plain && members == 1 {
+	if plain && same && members == 1 {
 		return
 	}
+	text := indented(p.Raw, 4*maxAsked)
+	if len(text) > 4*maxAsked-utf8.UTFMax { // it may be cut: nesting makes much of little
+		text = p.Raw
+	}
 	o.lit(`<pre class="asked" dir="ltr" tabindex="0"><code>`)
-	o.text(indented(p.Raw, 4*maxAsked))
+	o.text(escapeUnseen(text))
 	o.lit(`</code></pre>`)
+}
+
+// seen reports whether all characters of a text are seen on a page.
+func seen(s string) bool { return clean(s) == s && !strings.ContainsFunc(s, unseen) }
+
+// unseen reports whether a character is not seen on a page as it is.
+func unseen(r rune) bool { return r == 0x7f || r > 0x7f && (unwanted(r) || unicode.Is(unicode.Cf, r)) }
+
+// escapeUnseen returns a JSON text with escapes for the characters that are not seen.
+func escapeUnseen(text string) string {
+	if !strings.ContainsFunc(text, unseen) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if unseen(r) {
+			for _, u := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, u)
+			}
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // choices writes the answers that a request offers, and which was chosen.

@@ -129,7 +129,7 @@ func displayName(desc *objects.Description) string {
 func (p *painting) writeState() error {
 	err := p.writeMessages()
 	if err == nil {
-		err = p.readRequests()
+		err = p.writeRequests()
 	}
 	for _, keys := range [][2]string{{"", "message/"}, {"message0", "part/"}, {"part0", "request/"}, {"request0", "\x7f"}} { // all keys but those of messages and requests, in order
 		if err == nil {
@@ -142,14 +142,17 @@ func (p *painting) writeState() error {
 	return p.end()
 }
 
-// readRequests reads what is open or claimed. What has ended is in the log.
-func (p *painting) readRequests() error {
+// writeRequests writes what is open or claimed, a piece at a time. What has ended is in the log.
+func (p *painting) writeRequests() error {
 	for q := (session.RequestQuery{}); ; {
 		page, err := p.capability.Requests(p.req.r.Context(), q)
 		if err != nil {
 			return err
 		}
 		p.doc.Requests(page.Requests)
+		if err := p.send(); err != nil {
+			return err
+		}
 		if q.After = page.Next; q.After == 0 {
 			return nil
 		}
