@@ -161,6 +161,12 @@ test("what is asked while the link is down waits, outlives the tab, and is asked
   assert.deepEqual(await session.listRequests(), []);
   await page.reload(); // it is cut there, too
   await page.getByText("Waiting to be sent: later").waitFor();
+  await page.evaluate(() => {
+    const [[place, waiting]] = Object.entries(localStorage).filter(([name]) => name.startsWith("mooring-asked:"));
+    localStorage.setItem(place.replace(document.body.dataset.own, "another"), waiting.replace("later", "under another ref"));
+  });
+  await page.reload();
+  await page.getByText("Waiting to be sent: later").waitFor();
   let done = 0;
   await page.unroute("**/do", cut);
   await page.route("**/do", async (route) => {
@@ -173,6 +179,26 @@ test("what is asked while the link is down waits, outlives the tab, and is asked
   const list = await session.listRequests();
   assert.deepEqual(list.map((r) => JSON.parse(r.payload).text), ["later"]);
   assert.ok(done >= 2, "it was sent again");
+});
+
+test("a prompt that is refused is there to be sent again, and what only the agent answers has no form", async (t) => {
+  const { session, link } = await begun(t, { ask: ["prompt"] });
+  const visit = await Visit.begin(t, browser);
+  await visit.open(link);
+  const { page } = visit;
+  const another = (route) => route.continue({ postData: route.request().postData().replace('"kind":"prompt"', '"kind":"own"') }); // which it may not ask
+  await page.route("**/do", another);
+  await page.getByLabel("Prompt").fill("do it");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.locator("#composer .refused", { hasText: /./ }).waitFor();
+  assert.equal(await page.getByLabel("Prompt").inputValue(), "do it");
+  assert.equal(await page.getByText("Waiting to be sent").count(), 0);
+  await page.unroute("**/do", another);
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.locator("#requests").getByText("do it").waitFor();
+  await commit(session, (b) => b.ask("question", { text: "Which?" }, { id: "que" }));
+  await card(page, "que").getByRole("button", { name: "Answer" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Answer" }).count(), 1, "a prompt's card has none");
 });
 
 test("a stop names the turn that is open, and is offered as long as it is", async (t) => {
@@ -213,6 +239,6 @@ test("a page of another origin can ask nothing, nor can one without the page's t
   }, { url: `${at.origin}${at.pathname}/do`, body });
   assert.deepEqual(got, ["refused", "refused"]);
   await other.page.setContent(`<iframe src="${link}"></iframe>`);
-  await until("it is in no frame", async () => (await other.page.frames().at(-1).locator("#composer").count().catch(() => 0)) === 0);
+  await until("it is in no frame", async () => other.page.frames().at(-1).url().startsWith("chrome-error:"));
   assert.deepEqual(await session.listRequests({ ended: true }), []);
 });

@@ -47,7 +47,6 @@ type Doc struct {
 	share    *Share
 	revert   session.Revert
 	may      []string
-	own      string
 	open     bool // the last message is an unfinished answer
 	running  bool // an unfinished tool call was written
 
@@ -75,8 +74,8 @@ func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
-	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, own: h.Own, all: h.All}
-	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May}
+	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, all: h.All}
+	s := shell{title: h.Title, base: h.Base, kind: "session", may: h.May, own: h.Own}
 	if h.Live != "" && h.Over == nil {
 		s.live = true
 	}
@@ -184,7 +183,7 @@ func (d *Doc) Over(f *fault.Error) {
 func (d *Doc) End() error {
 	d.rest()
 	d.o.lit(`</section>`)
-	composer(&d.o, d.may, d.own)
+	composer(&d.o, d.may)
 	d.o.lit(`</main>`)
 	d.totals.left = d.left
 	d.contents.write(&d.o, &d.totals, d.closes)

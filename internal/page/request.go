@@ -228,14 +228,12 @@ func became(o *out, now string, p, s fields) {
 }
 
 // composer writes the form by which the page asks, if its ref may; the script shows it.
-func composer(o *out, may []string, own string) {
+func composer(o *out, may []string) {
 	prompts, stops := slices.Contains(may, "ask-prompt"), slices.Contains(may, "ask-stop")
 	if !prompts && !stops {
 		return
 	}
-	o.lit(`<form id="composer" class="script"`)
-	o.attr("data-own", own)
-	o.lit(` aria-label="Ask the agent">`)
+	o.lit(`<form id="composer" class="script" aria-label="Ask the agent">`)
 	if prompts {
 		o.lit(`<label for="prompt">Prompt</label><textarea id="prompt" name="prompt" rows="2" maxlength="60000" dir="auto" placeholder="What the agent is to do next"></textarea>`)
 	}

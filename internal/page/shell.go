@@ -20,6 +20,7 @@ type shell struct {
 	cursor uint64
 	hash   session.Hash
 	may    []string // Head.May
+	own    string   // Head.Own
 }
 
 // open writes a document up to the page's own content.
@@ -43,6 +44,7 @@ func (s shell) open(o *out) {
 	}
 	if s.may != nil {
 		o.attr("data-may", strings.Join(s.may, " "))
+		o.attr("data-own", s.own)
 		o.attr("data-script", assetPath(s.base, "console.js"))
 		o.attr("data-style", assetPath(s.base, "console.css"))
 	}

@@ -56,7 +56,7 @@ func TestRequestsOnAPage(t *testing.T) {
 		}
 		_, rest, _ = strings.Cut(prompt, `"id":"`)
 		id, _, _ := strings.Cut(rest, `"`)
-		if whose := `data-under="` + m.owner.ID + `"`; !strings.Contains(got, whose) || !strings.Contains(got, `data-own="`+m.owner.ID+`"`) {
+		if whose := `data-under="` + m.owner.ID + `"`; !strings.Contains(got, whose) || !strings.Contains(got, ` data-own="`+m.owner.ID+`"`) {
 			t.Errorf("it does not say whose it is: %s", got)
 		}
 		back := action("withdraw", "request", id)

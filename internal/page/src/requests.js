@@ -6,33 +6,37 @@
 import { act, newID } from "./act.js";
 import { element } from "./dialog.js";
 
-const place = `mooring-asked:${location.pathname}`;
+const firstPause = 2_000, // ms; the second is twice as long, and so on
+  lastPause = 60_000;
 
-// What waits to be sent, the first first: { id, do, … }.
+// What waits to be sent under one ref, the first first: { id, do, … }.
 export class Queue {
   #sending = false;
+  #pause = firstPause;
   #timer;
-  #after; // called after each change, with what waits and a refusal
+  #place; // in localStorage
+  #after; // called after each change, with what waits, what was sent and a refusal
 
-  constructor(after) {
+  constructor(ref, after) {
+    this.#place = `mooring-asked:${ref}:${location.pathname}`;
     this.#after = after;
     addEventListener("online", () => this.send());
-    addEventListener("storage", (e) => e.key === place && after(this.waiting()));
+    addEventListener("storage", (e) => e.key === this.#place && after(this.waiting()));
     after(this.waiting());
     this.send();
   }
 
   waiting() {
     try {
-      return JSON.parse(localStorage.getItem(place) ?? "[]");
+      return JSON.parse(localStorage.getItem(this.#place) ?? "[]");
     } catch {
       return [];
     }
   }
 
   #keep(list) {
-    if (list.length === 0) localStorage.removeItem(place);
-    else localStorage.setItem(place, JSON.stringify(list));
+    if (list.length === 0) localStorage.removeItem(this.#place);
+    else localStorage.setItem(this.#place, JSON.stringify(list));
   }
 
   add(body) {
@@ -48,10 +52,12 @@ export class Queue {
     for (let [next] = this.waiting(); next; [next] = this.waiting()) {
       const got = await act(next);
       if (got.again || got.signedOut) {
-        this.#timer = setTimeout(() => this.send(), 2000 + Math.random() * 2000);
+        this.#timer = setTimeout(() => this.send(), this.#pause * (1 + Math.random()));
+        this.#pause = Math.min(2 * this.#pause, lastPause);
         this.#after(this.waiting(), next, got.refused);
         break;
       }
+      this.#pause = firstPause;
       this.#keep(this.waiting().filter((body) => body.id !== next.id)); // another tab may have added some
       this.#after(this.waiting(), next, got.refused);
     }
@@ -68,7 +74,8 @@ export function requests(may) {
   const stop = form?.querySelector("[data-ask=stop]");
   const refused = form?.querySelector(".refused");
 
-  const queue = new Queue((waiting, done, why) => {
+  const { own } = document.body.dataset;
+  const queue = new Queue(own, (waiting, done, why) => {
     const list = document.getElementById("queued");
     list?.replaceChildren(...waiting.filter((body) => body.do === "ask").map((body) => element("li", {}, `Waiting to be sent: ${body.kind === "stop" ? "stop" : body.text}`)));
     for (const card of document.querySelectorAll("#requests > .request")) {
@@ -81,6 +88,8 @@ export function requests(may) {
     const on = done.request && document.querySelector(`#requests [data-request="${CSS.escape(done.request)}"] .refused`);
     const says = on || refused;
     if (says) says.textContent = why ?? "";
+    const over = !waiting.some((body) => body.id === done.id);
+    if (why && over && done.kind === "prompt" && prompt?.value === "") prompt.value = done.text; // it can be sent again
   });
 
   form?.addEventListener("submit", (e) => {
@@ -113,7 +122,7 @@ export function requests(may) {
   // What was asked under the page's ref, and is not worked on yet, can be taken back.
   const takeBack = (card) => {
     const { state, request, under } = card.dataset;
-    if (state !== "open" || !form || under !== form.dataset.own || card.querySelector(".withdraw")) return;
+    if (state !== "open" || !form || under !== own || card.querySelector(".withdraw")) return;
     const button = element("button", { class: "button", type: "button" }, "Withdraw");
     button.addEventListener("click", () => queue.add({ id: newID(), do: "withdraw", request }));
     button.disabled = queue.waiting().some((body) => body.request === request);
@@ -123,7 +132,8 @@ export function requests(may) {
 
   const offerAnswers = (card) => {
     const { kind, state, request, digest } = card.dataset;
-    if (state !== "open" || card.dataset.whole === undefined || !(may.has("answer") || may.has(`answer-${kind}`)) || card.querySelector(".answers")) return;
+    if (state !== "open" || kind === "prompt" || kind === "stop") return; // the agent's own to answer
+    if (card.dataset.whole === undefined || !(may.has("answer") || may.has(`answer-${kind}`)) || card.querySelector(".answers")) return;
     const choices = [...card.querySelectorAll(".choices > li")];
     const does = element("div", { class: "does" });
     const answer = element("form", { class: "answers" });
