@@ -66,6 +66,7 @@ var commands = []func(*cliEnv) *cobra.Command{
 	relayCmd,
 	sessionCmd,
 	runCmd,
+	watchCmd,
 	shareCmd,
 	linkCmd,
 	redeemCmd,

@@ -150,13 +150,18 @@ func (p *Process) Identity() Identity { return p.id }
 // Exited returns a channel that is closed when the process has ended; what it has started may still run.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
+// ExitErr returns nil if the process, which must have ended, has succeeded, and else how it ended.
+func (p *Process) ExitErr() error {
+	<-p.exited
+	return p.exitErr
+}
+
 // ExitText says how the process ended, for people; it must have ended.
 func (p *Process) ExitText() string {
-	<-p.exited
-	if p.exitErr == nil {
-		return "exit status 0"
+	if err := p.ExitErr(); err != nil {
+		return err.Error()
 	}
-	return p.exitErr.Error()
+	return "exit status 0"
 }
 
 // Stderr returns the end of what the process printed to standard error.

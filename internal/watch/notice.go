@@ -1,0 +1,88 @@
+package watch
+
+// What is told, and which events say it.
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// The types of notices.
+const (
+	RequestOpen     = "request.open"
+	RequestAnswered = "request.answered"
+	TurnFinished    = "turn.finished"
+)
+
+// Types are all types of notices.
+func Types() []string { return []string{RequestOpen, RequestAnswered, TurnFinished} }
+
+// Notice is what is told. Its JSON has the members of a payload of Standard Webhooks, and its id.
+type Notice struct {
+	ID   string    `json:"id"` // the same when it is told again
+	Type string    `json:"type"`
+	At   time.Time `json:"timestamp"`
+	Data Data      `json:"data"`
+}
+
+// Data is what a notice is about.
+type Data struct {
+	Session string `json:"session"`
+	Request string `json:"request,omitempty"`
+	Kind    string `json:"kind,omitempty"` // of the request
+	Message string `json:"message,omitempty"`
+}
+
+func newNotice(typ, sessionID, about string, at time.Time, data Data) *Notice {
+	data.Session = sessionID
+	return &Notice{ID: sessionID + ":" + about + ":" + typ, Type: typ, At: at.UTC(), Data: data}
+}
+
+// ofRequest returns the notice about a request.
+func ofRequest(typ, sessionID string, r *client.Request, at time.Time) *Notice {
+	return newNotice(typ, sessionID, r.ID, at, Data{Request: r.ID, Kind: r.Kind, Message: r.Message})
+}
+
+// ofEvent returns the notice that an event gives cause for; nil if it gives none. read returns a request of the session, nil if the session
+// does not show it.
+func ofEvent(ctx context.Context, sessionID string, e *client.Event, read func(ctx context.Context, id string) (*client.Request, error)) (*Notice, error) {
+	if e.Hidden || len(e.Payload) == 0 { // or it is purged
+		return nil, nil
+	}
+	if id, became, ok := session.RequestOf(e.Key); ok {
+		got := gjson.GetManyBytes(e.Payload, "kind", "message", "state")
+		switch {
+		case !became:
+			return ofRequest(RequestOpen, sessionID, &client.Request{ID: id, Kind: got[0].Str, Message: got[1].Str}, e.At), nil
+		case got[2].Str != string(client.RequestAnswered):
+			return nil, nil
+		}
+		r, err := read(ctx, id)
+		if err != nil || r == nil {
+			return nil, err
+		}
+		return ofRequest(RequestAnswered, sessionID, r, e.At), nil
+	}
+	message, ok := strings.CutPrefix(e.Key, session.MessageKey(""))
+	if !ok || e.Method != session.MethodFinalize && !completed(e) {
+		return nil, nil
+	}
+	return newNotice(TurnFinished, sessionID, message, e.At, Data{Message: message}), nil
+}
+
+// completed reports whether an event puts an answer of opencode's that is the last of its turn: after one that ended in calls of tools
+// another follows.
+func completed(e *client.Event) bool {
+	if e.Method != session.MethodPut {
+		return false
+	}
+	got := gjson.GetManyBytes(e.Payload, "role", "time.completed", "finish")
+	return got[0].Str == "assistant" && got[1].Num > 0 && got[2].Str != "" && !slices.Contains([]string{"tool-calls", "unknown"}, got[2].Str)
+}

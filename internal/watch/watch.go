@@ -1,0 +1,144 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Config is what is watched, and who is told.
+type Config struct {
+	Session *client.Session
+	File    string   // has the position between watches; "" keeps none. One watch at a time has it
+	Types   []string // of the notices that are told
+
+	// Tell tells a notice. Its error ends the watch, and the notice is told again by the next.
+	Tell func(ctx context.Context, n *Notice) error
+	// Trouble, if not nil, is called with each error that is retried.
+	Trouble func(error)
+}
+
+// requestKeys and messageKeys are the keys whose events give cause for notices.
+const (
+	requestKeys = "request/"
+	messageKeys = "message/"
+	saveEvery   = 1000 // events, after which the position is saved
+)
+
+// watcher is a running watch.
+type watcher struct {
+	cfg    Config
+	place  place
+	unkept int // events since the place was saved
+}
+
+// Run watches until ctx ends (Canceled), Tell or the position's file fails, or the session cannot be followed any more: the errors are those of
+// client.Session.Subscribe. The file being another watch's is InUse.
+func Run(ctx context.Context, cfg Config) (err error) {
+	w := &watcher{cfg: cfg}
+	unlock, err := w.place.open(cfg.File)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.place.save(), unlock()) }()
+	if w.place.Cursor == 0 {
+		if err := w.begin(ctx); err != nil {
+			return err
+		}
+	}
+	o := client.SubscribeOptions{
+		After: w.place.Cursor, Hash: w.place.Hash, Keys: []string{messageKeys, requestKeys}, Trouble: cfg.Trouble,
+		StartOver: func(state *client.State) error { return w.open(ctx, state) },
+	}
+	return cfg.Session.Subscribe(ctx, o, func(e client.Event) error { return w.event(ctx, &e) })
+}
+
+// begin tells what is open.
+func (w *watcher) begin(ctx context.Context) error {
+	state, err := retry(ctx, w.cfg.Trouble, func() (*client.State, error) {
+		return w.cfg.Session.SnapshotWith(ctx, client.SnapshotOptions{Keys: []string{requestKeys}})
+	})
+	if err != nil {
+		return err
+	}
+	return w.open(ctx, state)
+}
+
+// open tells of the requests of a state that are open, and goes on from there.
+func (w *watcher) open(ctx context.Context, state *client.State) error {
+	list, err := state.Requests()
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if r.State != client.RequestOpen {
+			continue
+		}
+		if err := w.tell(ctx, ofRequest(RequestOpen, w.cfg.Session.ID(), r, r.AskedAt)); err != nil {
+			return err
+		}
+	}
+	w.place.Position = state.Position()
+	return w.place.save()
+}
+
+// event takes the next event.
+func (w *watcher) event(ctx context.Context, e *client.Event) error {
+	n, err := ofEvent(ctx, w.cfg.Session.ID(), e, w.request)
+	if err == nil && n != nil {
+		err = w.tell(ctx, n)
+	}
+	if err != nil {
+		return err
+	}
+	w.place.Position = client.Position{Cursor: e.Cursor, Hash: e.Hash}
+	if w.unkept++; w.unkept < saveEvery {
+		return nil
+	}
+	w.unkept = 0
+	return w.place.save()
+}
+
+// request reads a request; nil if there is none.
+func (w *watcher) request(ctx context.Context, id string) (*client.Request, error) {
+	return retry(ctx, w.cfg.Trouble, func() (*client.Request, error) {
+		for r, err := range w.cfg.Session.ListRequests(ctx, client.RequestOptions{ID: id, Ended: true}) {
+			return r, err
+		}
+		return nil, nil
+	})
+}
+
+// tell tells a notice, unless nobody wants it or it is among those that were told last, and notes durably that it did.
+func (w *watcher) tell(ctx context.Context, n *Notice) error {
+	if !slices.Contains(w.cfg.Types, n.Type) || slices.Contains(w.place.Told, n.ID) {
+		return nil
+	}
+	if err := w.cfg.Tell(ctx, n); err != nil {
+		return err
+	}
+	w.place.told(n.ID)
+	return w.place.save()
+}
+
+// retry calls read until it succeeds, or fails for good.
+func retry[T any](ctx context.Context, trouble func(error), read func() (T, error)) (T, error) {
+	wait := backoff.NewExponentialBackOff(backoff.WithMaxElapsedTime(0), backoff.WithMaxInterval(10*time.Second))
+	return backoff.RetryNotifyWithData(func() (T, error) {
+		got, err := read()
+		if err != nil && !fault.CodeOf(err).Transient() {
+			err = backoff.Permanent(err)
+		}
+		return got, err
+	}, backoff.WithContext(wait, ctx), func(err error, _ time.Duration) {
+		if trouble != nil {
+			trouble(err)
+		}
+	})
+}
