@@ -1,4 +1,4 @@
-// mooring watch: tells of what happens in sessions, by a command that is run.
+// mooring watch: tells of what happens in sessions, by a command that is run or a webhook.
 
 package main
 
@@ -6,7 +6,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,26 +30,35 @@ const maxWatched = 100
 
 // watchFlags are what is told, and how.
 type watchFlags struct {
-	command watch.Command
-	on      []string
+	command    watch.Command
+	webhook    watch.WebhookConfig
+	secretFile string
+	on         []string
 }
+
+// maxWebhookSecret bounds the file of a webhook's secret, in bytes.
+const maxWebhookSecret = 4096
 
 func watchCmd(sh *cliEnv) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch REF…",
-		Short: "Run a command when something is asked or answered, or a turn is over",
+		Short: "Run a command, or call a webhook, when something is asked or answered, or a turn is over",
 		Long: "Watch sessions, and tell of request.open (something is asked), request.answered and turn.finished:\n" +
-			"ids and kinds, no contents. Without --exec each is printed as a line (with --json, as an object).\n\n" +
+			"ids and kinds, no contents. Each is printed as a line (with --json, as an object), unless there is\n" +
+			"--exec or --webhook. How far these have come is kept in the home folder, so the same watch, run\n" +
+			"again, begins with what happened meanwhile: each is told at least once, one at a time, and has the\n" +
+			"same id if it is told again. A watch that was never run begins with the requests that are open.\n\n" +
 			"--exec runs a command line by the shell for each, one at a time, until it succeeds (--tries, with\n" +
 			"growing pauses). It finds MOORING_EVENT, MOORING_SESSION, MOORING_REQUEST, MOORING_KIND,\n" +
 			"MOORING_MESSAGE and MOORING_ID in its environment, and all of it as a line of JSON on standard input.\n" +
-			"What it has started ends with it. How far it has come is kept in the home folder, so the same watch,\n" +
-			"run again, begins with what happened meanwhile: each is told at least once, and has the same id if\n" +
-			"it is told again. A watch that was never run begins with the requests that are open. It takes the\n" +
-			"right read.\n\n" + refHelp,
-		Example: "  mooring watch ses_01J…\n  mooring watch @phone.ref --on request.open --exec 'notify-send \"$MOORING_KIND in $MOORING_SESSION\"'",
-		Args:    argCount(1, maxWatched),
+			"What it has started ends with it.\n\n" +
+			"--webhook POSTs each to a URL, signed as in Standard Webhooks with the secret in the first line of\n" +
+			"--webhook-secret, which is made if the file is not there. It is tried for three days, with pauses up\n" +
+			"to an hour. No redirect is followed, and no private address is dialled, unless --allow-private.\n\n" + refHelp,
+		Example: "  mooring watch ses_01J…\n  mooring watch @phone.ref --on request.open --exec 'notify-send \"$MOORING_KIND in $MOORING_SESSION\"'\n" +
+			"  mooring watch ses_01J… --webhook https://example.org/hooks/7 --webhook-secret hook.secret",
+		Args: argCount(1, maxWatched),
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
@@ -54,6 +66,9 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 	flags.StringSliceVar(&f.on, "on", watch.Types(), "what is told")
 	durationVar(flags, &f.command.Timeout, "exec-timeout", time.Minute, "how long the command may take")
 	flags.IntVar(&f.command.Tries, "tries", 10, "how often the command is run for one; then it is reported, and the next is told")
+	flags.StringVar(&f.webhook.URL, "webhook", "", "the URL to POST each to: https://HOST/PATH")
+	flags.StringVar(&f.secretFile, "webhook-secret", "", "the file with the webhook's secret")
+	flags.BoolVar(&f.webhook.AllowPrivate, "allow-private", false, "let the webhook be at a private address, and take http")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := rejectZeroLimits(flags, "exec-timeout"); err != nil {
 			return err
@@ -63,8 +78,13 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 				return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(watch.Types(), ", "))
 			}
 		}
-		if f.command.Tries < 1 {
+		switch {
+		case f.command.Tries < 1:
 			return fault.Usage.With("--tries is at least 1")
+		case f.command.Line != "" && f.webhook.URL != "":
+			return fault.Usage.With("give --exec or --webhook, and run the other as a watch of its own")
+		case (f.webhook.URL == "") != (f.secretFile == ""):
+			return fault.Usage.With("--webhook and --webhook-secret go together")
 		}
 		for _, arg := range args {
 			if err := h.refArg(cmd.Context(), arg).err; err != nil {
@@ -87,17 +107,12 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 		}
 		sessions[i] = s
 	}
-	dir, err := h.watchDir(f)
+	report := func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) }
+	dir, tell, err := h.teller(ctx, f, report)
 	if err != nil {
 		return err
 	}
-	var telling sync.Mutex // one at a time
-	report := func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) }
-	f.command.Out, f.command.Report = h.env.out, report
-	tell := f.command.Tell
-	if f.command.Line == "" {
-		tell = func(_ context.Context, n *watch.Notice) error { return h.printNotice(n) }
-	}
+	var telling sync.Mutex     // one at a time
 	var watched errgroup.Group // one that ends does not end the others
 	for _, s := range sessions {
 		watched.Go(func() error {
@@ -122,23 +137,60 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 	return nil
 }
 
-// name tells apart the watches of one session.
-func (f *watchFlags) name() string {
-	sum := sha256.Sum256([]byte(f.command.Line + "\x00" + strings.Join(f.on, ",")))
-	return "-" + hex.EncodeToString(sum[:8])
-}
-
-// watchDir returns the folder of the watches' positions; "" without --exec, which keeps none.
-func (h *homeFlags) watchDir(f *watchFlags) (string, error) {
-	if f.command.Line == "" {
-		return "", nil
+// teller returns who is told, and the folder of positions; "" keeps none.
+func (h *homeFlags) teller(ctx context.Context, f *watchFlags, report func(string)) (dir string, tell func(context.Context, *watch.Notice) error, err error) {
+	f.command.Out, f.command.Report, f.webhook.Report = h.env.out, report, report
+	switch {
+	case f.webhook.URL != "":
+		if f.webhook.Secret, err = h.webhookSecret(ctx, f.secretFile); err != nil {
+			return "", nil, err
+		}
+		f.webhook.Agent = "mooring/" + version()
+		hook, err := watch.NewWebhook(f.webhook)
+		if err != nil {
+			return "", nil, err
+		}
+		tell = hook.Tell
+	case f.command.Line != "":
+		tell = f.command.Tell
+	default:
+		return "", func(_ context.Context, n *watch.Notice) error { return h.printNotice(n) }, nil
 	}
 	home, err := h.makeHomeDir()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	dir := filepath.Join(home, "watches")
-	return dir, privatedir.Make(dir, "the folder of watches")
+	dir = filepath.Join(home, "watches")
+	return dir, tell, privatedir.Make(dir, "the folder of watches")
+}
+
+// webhookSecret returns the secret in a file, which is made if it is not there.
+func (h *homeFlags) webhookSecret(ctx context.Context, name string) (string, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case err == nil:
+		secret := watch.NewSecret()
+		_, err = f.WriteString(secret + "\n")
+		if err = errors.Join(err, f.Close()); err != nil {
+			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
+		}
+		fmt.Fprintf(h.env.err, "made a new secret, in %s: give it to the receiver\n", name)
+		return secret, nil
+	case !errors.Is(err, fs.ErrExist):
+		return "", fmt.Errorf("--webhook-secret: %w", err)
+	}
+	text, err := readFileLimited(ctx, name, maxWebhookSecret)
+	if err != nil {
+		return "", fmt.Errorf("--webhook-secret: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(line), nil
+}
+
+// name tells apart the watches of one session.
+func (f *watchFlags) name() string {
+	sum := sha256.Sum256([]byte(f.command.Line + "\x00" + f.webhook.URL + "\x00" + strings.Join(f.on, ",")))
+	return "-" + hex.EncodeToString(sum[:8])
 }
 
 // sayTrouble returns a function that reports the first of the errors that are retried, until there is another.

@@ -5,14 +5,21 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/watch"
@@ -91,7 +98,7 @@ func TestWatchIsKilled(t *testing.T) {
 	var want []string
 	for i := range 6 {
 		request := fmt.Sprint("req_", i)
-		want = append(want, id+":"+request+":"+watch.RequestOpen)
+		want = append(want, request)
 		r.ok("session", "ask", id, "prompt", "x", "--id", request)
 		p := begin()
 		if i%2 == 0 && !r.soon(func() bool { return strings.Contains(text(), request) }) {
@@ -112,17 +119,20 @@ func TestWatchIsKilled(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.end(); code != exitOK || !strings.Contains(p.out.String(), ":request.open told\n") {
+	if code := p.end(); code != exitOK || !strings.Contains(p.out.String(), " told\n") {
 		t.Errorf("it ends with %d, and prints %s", code, p.out.String())
 	}
 	var got []string
+	ids := map[string]string{}
 	for line := range strings.Lines(text()) {
 		var n watch.Notice
 		if err := json.Unmarshal([]byte(line), &n); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		if !slices.Contains(got, n.ID) {
-			got = append(got, n.ID)
+		if was := ids[n.Data.Request]; was != "" && was != n.ID {
+			t.Errorf("%s has the ids %s and %s", n.Data.Request, was, n.ID)
+		} else if ids[n.Data.Request] = n.ID; was == "" {
+			got = append(got, n.Data.Request)
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -150,7 +160,7 @@ func TestWatchCommands(t *testing.T) {
 		return out, errs, func() int { cancel(); return <-ended }
 	}
 	_, errs, end := begin("--exec", "echo cannot >&2; false", "--tries", "1")
-	if want := id + ":req_1:request.open was not told: the command ended with exit status 1; it printed last: cannot\n"; !r.soon(func() bool { return errs.String() == want }) {
+	if want := "request.open of req_1 in " + id + " was not told: the command ended with exit status 1; it printed last: cannot\n"; !r.soon(func() bool { return errs.String() == want }) {
 		t.Errorf("it says %q, want %q", errs.String(), want)
 	}
 	end()
@@ -237,4 +247,66 @@ func TestWatchAfterARestore(t *testing.T) {
 	if b, _ := os.ReadFile(told); string(b) != "req_1\nreq_2\nreq_3\n" {
 		t.Errorf("it told %q", b)
 	}
+}
+
+// A webhook whose receiver takes what it is sent and loses the connection, and a watch that is killed: all arrives, signed, with one id each.
+func TestWatchWebhook(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id, secretFile := r.create("ses_one"), filepath.Join(r.dir, "hook.secret")
+	var mu sync.Mutex
+	got := map[string]string{} // ids by request
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		text, _ := io.ReadAll(req.Body)
+		check, err := standardwebhooks.NewWebhook(strings.TrimSpace(string(readFile(t, secretFile))))
+		if err == nil {
+			err = check.Verify(text, req.Header)
+		}
+		var n watch.Notice
+		if err = errors.Join(err, json.Unmarshal(text, &n)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		mu.Lock()
+		was := got[n.Data.Request]
+		got[n.Data.Request] = n.ID
+		mu.Unlock()
+		if was != "" && was != n.ID {
+			t.Errorf("%s has two ids", n.Data.Request)
+		}
+		if was == "" {
+			panic(http.ErrAbortHandler) // the answer is lost
+		}
+	}))
+	defer hook.Close()
+	url := hook.URL + "/hooks/token-of-the-hook"
+	begin := func() *process {
+		return r.run("watch", id, "--webhook", url, "--webhook-secret", secretFile, "--allow-private")
+	}
+	has := func(request string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return got[request] != ""
+	}
+	for i := range 4 {
+		request := fmt.Sprint("req_", i)
+		r.ok("session", "ask", id, "prompt", "x", "--id", request)
+		p := begin()
+		if !r.soon(func() bool { return has(request) }) {
+			t.Fatalf("%s does not arrive", request)
+		}
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p.end()
+		if strings.Contains(p.err.String(), "token-of-the-hook") {
+			t.Errorf("it prints the URL: %s", p.err.String())
+		}
+	}
+	if info, err := os.Stat(secretFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the secret's file: %v, %v", info, err)
+	}
+	r.fails(exitUsage, "go together", "watch", id, "--webhook", url)
+	r.fails(exitUsage, "https://", "watch", id, "--webhook", url, "--webhook-secret", secretFile)
+	r.fails(exitUsage, "--exec or --webhook", "watch", id, "--webhook", url, "--webhook-secret", secretFile, "--exec", "true")
+	r.fails(exitUsage, "whsec_", "watch", id, "--webhook", url, "--webhook-secret", r.file("bad", "no secret\n"), "--allow-private")
 }

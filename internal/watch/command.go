@@ -41,9 +41,9 @@ func (c *Command) Tell(ctx context.Context, n *Notice) error {
 	}, backoff.WithContext(backoff.WithMaxRetries(wait, uint64(c.Tries-1)), ctx))
 	switch {
 	case ctx.Err() != nil:
-		return fault.Canceled.With("stopped while %s was being told", n.ID)
+		return fault.Canceled.With("stopped while %v was being told", n)
 	case err != nil:
-		c.Report(fmt.Sprintf("%s was not told: %v", n.ID, err))
+		c.Report(fmt.Sprintf("%v was not told: %v", n, err))
 	}
 	return nil
 }

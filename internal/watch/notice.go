@@ -3,7 +3,10 @@ package watch
 // What is told, and which events say it.
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +29,7 @@ func Types() []string { return []string{RequestOpen, RequestAnswered, TurnFinish
 
 // Notice is what is told. Its JSON has the members of a payload of Standard Webhooks, and its id.
 type Notice struct {
-	ID   string    `json:"id"` // the same when it is told again
+	ID   string    `json:"id"` // made of what it is about: the same when it is told again
 	Type string    `json:"type"`
 	At   time.Time `json:"timestamp"`
 	Data Data      `json:"data"`
@@ -40,14 +43,20 @@ type Data struct {
 	Message string `json:"message,omitempty"`
 }
 
-func newNotice(typ, sessionID, about string, at time.Time, data Data) *Notice {
+// String says what is told, for people.
+func (n *Notice) String() string {
+	return n.Type + " of " + cmp.Or(n.Data.Request, n.Data.Message) + " in " + n.Data.Session
+}
+
+func newNotice(typ, sessionID string, at time.Time, data Data) *Notice {
 	data.Session = sessionID
-	return &Notice{ID: sessionID + ":" + about + ":" + typ, Type: typ, At: at.UTC(), Data: data}
+	sum := sha256.Sum256([]byte(typ + "\x00" + sessionID + "\x00" + cmp.Or(data.Request, data.Message)))
+	return &Notice{ID: "evt_" + hex.EncodeToString(sum[:16]), Type: typ, At: at.UTC(), Data: data}
 }
 
 // ofRequest returns the notice about a request.
 func ofRequest(typ, sessionID string, r *client.Request, at time.Time) *Notice {
-	return newNotice(typ, sessionID, r.ID, at, Data{Request: r.ID, Kind: r.Kind, Message: r.Message})
+	return newNotice(typ, sessionID, at, Data{Request: r.ID, Kind: r.Kind, Message: r.Message})
 }
 
 // ofEvent returns the notice that an event gives cause for; nil if it gives none. read returns a request of the session, nil if the session
@@ -60,7 +69,7 @@ func ofEvent(ctx context.Context, sessionID string, e *client.Event, read func(c
 		got := gjson.GetManyBytes(e.Payload, "kind", "message", "state")
 		switch {
 		case !became:
-			return ofRequest(RequestOpen, sessionID, &client.Request{ID: id, Kind: got[0].Str, Message: got[1].Str}, e.At), nil
+			return newNotice(RequestOpen, sessionID, e.At, Data{Request: id, Kind: got[0].Str, Message: got[1].Str}), nil
 		case got[2].Str != string(client.RequestAnswered):
 			return nil, nil
 		}
@@ -74,7 +83,7 @@ func ofEvent(ctx context.Context, sessionID string, e *client.Event, read func(c
 	if !ok || e.Method != session.MethodFinalize && !completed(e) {
 		return nil, nil
 	}
-	return newNotice(TurnFinished, sessionID, message, e.At, Data{Message: message}), nil
+	return newNotice(TurnFinished, sessionID, e.At, Data{Message: message}), nil
 }
 
 // completed reports whether an event puts an answer of opencode's that is the last of its turn: after one that ended in calls of tools
