@@ -48,6 +48,10 @@ test("the owner shares, looks, and revokes; what ends is shown before; with the 
   await page.getByLabel("It ends after").selectOption("1 day");
   await page.getByText("More limits").press("Enter");
   await page.getByLabel("Opened at most so often").fill("2");
+  await page.getByLabel(/^ask /).check();
+  await page.getByLabel(/^answer /).check();
+  await page.getByLabel("Kinds of requests that it asks").fill("prompt, stop");
+  await page.getByLabel("Kinds of requests that it answers").fill("permission");
   await page.getByRole("button", { name: "Make the ref" }).press("Enter");
   const made = await page.getByLabel("The new link").inputValue();
   const secret = made.split("#")[1];
@@ -63,8 +67,10 @@ test("the owner shares, looks, and revokes; what ends is shown before; with the 
   await friend.open(made);
   await friend.shows("tr0ub4dor");
   assert.equal(await friend.page.getByRole("link", { name: "Access" }).count(), 0);
+  assert.equal(await friend.page.evaluate(() => document.body.dataset.may), "fork revert ask-prompt ask-stop answer-permission");
   await page.reload();
   await page.getByText("1 of 2 redeemed").waitFor();
+  for (const limit of ["asks prompt, stop", "answers permission"]) await page.getByText(limit, { exact: true }).waitFor();
   await page.getByRole("button", { name: /^Revoke <img/ }).press("Enter");
   await dialog(page).getByText("One ref ends").waitFor();
   await page.keyboard.press("Escape");

@@ -61,7 +61,7 @@ func TestShareOnAPage(t *testing.T) {
 			}
 		}
 		// More than it has itself is refused in the server's words.
-		for members, code := range map[string]string{`"rights":["read","append"]`: "widening", `"rights":["fly"]`: "bad_argument", `"rights":[]`: "bad_argument", `"rights":["read"],"read_keys":["Todo/"]`: "bad_argument", `"rights":["read"],"expires_in":360000000`: "widening"} {
+		for members, code := range map[string]string{`"rights":["read","append"]`: "widening", `"rights":["fly"]`: "bad_argument", `"rights":[]`: "bad_argument", `"rights":["read"],"read_keys":["Todo/"]`: "bad_argument", `"rights":["read"],"ask_kinds":["prompt"]`: "bad_argument", `"rights":["read"],"expires_in":360000000`: "widening"} {
 			if got := ann.post(annAt+"/do", shareBody(capability.NewSecret().RevealText(), members)); got.StatusCode < 400 || !strings.Contains(got.body, `"`+code+`"`) {
 				t.Errorf("%s: %d %s", members, got.StatusCode, got.body)
 			}

@@ -12,6 +12,8 @@ const words = {
   schema: "say what values may be",
   revert: "hide messages and show them again",
   compact: "mark a summary",
+  ask: "ask its agent, and people",
+  answer: "work on what is asked, and answer it",
   create: "make sessions",
   list: "list the sessions",
   manage: "act in every session as its owner",
@@ -41,6 +43,9 @@ function share() {
   const field = (label, attributes) => element("label", {}, label, element("input", { autocomplete: "off", spellcheck: "false", ...attributes }));
   const below = [["nothing", ""], ["see them", "read"], ["see them and write to them", "read append"]];
   const limits = ofSpace ? [] : [element("label", {}, "In the sessions that this one starts it may", element("select", { name: "children" }, ...below.map(([name, value]) => element("option", { value }, name)))), field("One message alone: its id", { name: "message", placeholder: "msg_…" }), field("Keys that it shows", { name: "read", placeholder: "all; or todo/, plan" }), field("Keys that it writes", { name: "write", placeholder: "all; or todo/mine/" })];
+  for (const [right, does] of [["ask", "asks"], ["answer", "answers"]]) {
+    if (rights.includes(right)) limits.push(field(`Kinds of requests that it ${does}`, { name: right, placeholder: "all; or prompt, permission" }));
+  }
   ask({
     title: "Share",
     choices: [
@@ -64,6 +69,8 @@ function share() {
           message: elements.message?.value.trim(),
           read_keys: elements.read?.value ? keys(elements.read.value) : undefined,
           write_keys: elements.write?.value ? keys(elements.write.value) : undefined,
+          ask_kinds: elements.ask?.value ? keys(elements.ask.value) : undefined,
+          answer_kinds: elements.answer?.value ? keys(elements.answer.value) : undefined,
         }),
         shown: (made) => madeRef(made, once),
       },

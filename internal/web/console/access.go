@@ -29,7 +29,7 @@ func share(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 		}
 	}
 	m := capability.MintRequest{ID: made.ID, Hash: made.Secret.Hash(), Rights: rights, Children: children, Lifetime: r.ExpiresIn, MaxRedemptions: r.Redemptions,
-		Message: r.Message, ReadKeys: r.ReadKeys, WriteKeys: r.WriteKeys, Label: r.Label, Actor: r.Actor}
+		Message: r.Message, ReadKeys: r.ReadKeys, WriteKeys: r.WriteKeys, AskKinds: r.AskKinds, AnswerKinds: r.AnswerKinds, Label: r.Label, Actor: r.Actor}
 	if err := on.On.Share(ctx, m); err != nil {
 		return nil, err
 	}

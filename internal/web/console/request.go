@@ -32,6 +32,8 @@ type Request struct {
 	Redemptions uint32   `json:"redemptions"`
 	ReadKeys    []string `json:"read_keys"`
 	WriteKeys   []string `json:"write_keys"`
+	AskKinds    []string `json:"ask_kinds"` // of requests
+	AnswerKinds []string `json:"answer_kinds"`
 
 	Ref      string `json:"ref"`       // of revoke and cuts: its id; of cuts "": all
 	TakeOver bool   `json:"take_over"` // of revoke and rotate
