@@ -115,39 +115,6 @@ test("a permission is answered with the keyboard, bound to what is shown; who ma
   reader.clean();
 });
 
-test("two tabs answer a hundred permissions at once: each has one answer", { timeout: 120_000 }, async (t) => {
-  const { session, link } = await begun(t);
-  const one = await Visit.begin(t, browser), two = await Visit.begin(t, browser);
-  await one.open(link);
-  await two.open(link);
-  const answers = new Map();
-  const followed = (async () => {
-    for await (const r of session.followRequests({ ended: true })) {
-      if (r.state === "open") continue;
-      assert.ok(!answers.has(r.id), `${r.id} has a second end`);
-      answers.set(r.id, r.choice);
-      if (answers.size === 100) return;
-    }
-  })();
-  for (let i = 0; i < 100; i += 20) {
-    await commit(session, (b) => {
-      for (let k = i; k < i + 20; k++) permission(b, `per_${k}`);
-    });
-    for (const { page } of [one, two]) await until("the cards", async () => (await page.locator("#requests .answers button").count()) >= 40); // both, before either answers
-    const click = ({ page }, name) =>
-      page.evaluate((name) => {
-        for (const b of document.querySelectorAll("#requests .answers button")) if (b.textContent === name) b.click();
-      }, name);
-    await Promise.all([click(one, "Allow once"), click(two, "Reject")]);
-    await until("all are answered", async () => answers.size === i + 20);
-    for (const { page } of [one, two]) await until("the cards say so", async () => (await page.locator('#requests [data-state="answered"]').count()) === i + 20);
-  }
-  await followed;
-  const list = await session.listRequests({ ended: true });
-  assert.equal(list.length, 100);
-  for (const r of list) assert.equal(answers.get(r.id), r.choice);
-});
-
 test("what is asked while the link is down waits, outlives the tab, and is asked once", async (t) => {
   const { session, link } = await begun(t);
   const visit = await Visit.begin(t, browser);

@@ -14,7 +14,9 @@
 //   - appends and reads in a session of very many keys of one's own against one
 //     of a thousand (keys.go);
 //   - what a subscription of a prefix costs the server against one of all;
-//   - bytes of a patch of a large value against a put of the member alone.
+//   - bytes of a patch of a large value against a put of the member alone;
+//   - the time from a prompt's POST to the agent against an append, and the
+//     server's memory of a runner at rest.
 //
 // The server is the real binary in a process of its own; the writers are in this
 // one, each with its own outbox, client and connection, all on loopback. What is
@@ -68,6 +70,7 @@ type options struct {
 	opened    int // sessions that a ref of a space has opened, there
 	keys      int // of the large session of the keys part
 	followed  int // events of the follow part
+	runners   int // at rest, of the agents part
 	inProcess bool
 	profile   string
 	postgres  string
@@ -83,10 +86,17 @@ const (
 	partKeys       = "keys"
 	partFollow     = "follow"
 	partPatch      = "patch"
+	partAgents     = "agents"
 	partPath       = "path" // throughput without the bare program, for profiles: progress lines only
 )
 
 func main() {
+	if os.Getenv(envAgent) != "" {
+		if err := runAgent(os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go gctune.Run(ctx) // as the server has it: of the path's clients, and of the bare program
@@ -112,7 +122,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
 	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
-	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,beside,keys,follow,patch", "what to measure; path is throughput without the bare program, for profiles")
+	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,beside,keys,follow,patch,agents", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 6, "about how long one measurement takes: much of a first second is memory that is touched for the first time")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
@@ -122,6 +132,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.IntVar(&o.reverted, "reverted", 10_000, "keys that are reverted while others append")
 	f.IntVar(&o.opened, "opened", 1000, "sessions that a ref has opened, and that one reaches, which is revoked while others append")
 	f.IntVar(&o.followed, "followed", 5000, "events that are followed")
+	f.IntVar(&o.runners, "runners", 1000, "runners at rest whose memory is measured")
 	f.IntVar(&o.keys, "keys", 1_000_000, "own keys of the session that is compared with one of 1,000")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
 	f.StringVar(&o.profile, "profile", "", "profile the path once more at the end of each measurement: FILE-….cpu and FILE-….mem")
@@ -155,16 +166,16 @@ func parse(args []string, errOut io.Writer) (options, error) {
 		return o, err
 	}
 	if !set["parts"] && (o.inProcess || runtime.GOOS != "linux") { // what a server costs is asked of its process, in /proc
-		parts = strings.TrimSuffix(parts, ",follow,patch")
+		parts = strings.TrimSuffix(parts, ",follow,patch,agents")
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partBeside, partKeys, partFollow, partPatch, partPath}, p) {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, beside, keys, follow, patch, path", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partBeside, partKeys, partFollow, partPatch, partAgents, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, beside, keys, follow, patch, agents, path", p)
 		}
 	}
-	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.reverted < 1 || o.opened < 1 || o.followed < 1 {
-		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting, --reverted, --opened, --followed and --at-once must be above 0")
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.reverted < 1 || o.opened < 1 || o.followed < 1 || o.runners < 1 {
+		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting, --reverted, --opened, --followed, --runners and --at-once must be above 0")
 	}
 	if o.keys < 2*listKeys || o.keys%listKeys != 0 {
 		return o, fmt.Errorf("--keys must be a multiple of %d, and above it", listKeys)
@@ -192,6 +203,7 @@ func smokeDefaults(o *options, set map[string]bool, writers, batches *string) {
 	short("opened", func() { o.opened = 50 })
 	short("keys", func() { o.keys = 10_000 })
 	short("followed", func() { o.followed = 500 })
+	short("runners", func() { o.runners = 20 })
 }
 
 func numbers(name, list string) ([]int, error) {
@@ -293,6 +305,8 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.follow(ctx, db, r)
 		case partPatch:
 			err = b.patch(ctx, db, r)
+		case partAgents:
+			err = b.agents(ctx, db, r)
 		case partPath:
 			err = b.pathAlone(ctx, db)
 		}

@@ -21,6 +21,7 @@ type report struct {
 	keys       []keysRow
 	follow     []followRow
 	patch      []patchRow
+	agents     []agentsRow
 }
 
 // write prints the tables in Markdown.
@@ -102,6 +103,15 @@ func (r *report) write(out io.Writer) error {
 				aim = fmt.Sprint(p.aim)
 			}
 			fmt.Fprintf(&b, "| %s | %s | %.0f | %.0f | %.2f | %s |\n", p.db, p.what, p.put, p.patch, p.patch/p.put, aim)
+		}
+	}
+	if len(r.agents) > 0 {
+		b.WriteString("\nA prompt, from its POST until the agent of mooring run has read it, beside an append (ms), and the server's memory of a runner at rest (KB)\n\n" +
+			"| database | | append | prompt | ratio | at most |\n|---|---|---:|---:|---:|---:|\n")
+		for _, a := range r.agents {
+			fmt.Fprintf(&b, "| %s | p50 of a prompt | %s | %s | %.2f | %d |\n", a.db, ms(a.append.p50), ms(a.prompt.p50), float64(a.prompt.p50)/float64(a.append.p50), promptAim)
+			fmt.Fprintf(&b, "| %s | p99 of a prompt | %s | %s | %.2f | – |\n", a.db, ms(a.append.p99), ms(a.prompt.p99), float64(a.prompt.p99)/float64(a.append.p99))
+			fmt.Fprintf(&b, "| %s | each of %d runners | – | %.1f | – | %d |\n", a.db, a.runners, float64(a.rested)/1024, runnerAim>>10)
 		}
 	}
 	_, err := io.WriteString(out, b.String())

@@ -23,7 +23,7 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 		t.Run(test.db, func(t *testing.T) {
 			t.Parallel()
 			var out, progress bytes.Buffer
-			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --reverted 40 --opened 6 --keys 2000 --followed 100 --db " + test.db + " " + test.args
+			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --reverted 40 --opened 6 --keys 2000 --followed 100 --runners 3 --db " + test.db + " " + test.args
 			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())
 			}
@@ -38,7 +38,8 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 				lines = append(lines, `\| `+test.db+` \| all \| .*\d \| \d+ \| 1\.00 \| 1\.1 \|`, `\| a prefix that has all events \| `, `\| a prefix that has one event of ten \| `,
 					`\| the writer sends \| \d{3} \| \d{3} \| \d+\.\d+ \| 2 \|`, `\| a follower receives \| \d{3} \| \d{3} \| `, `\| payloads in the log \| \d+ \| \d+ \| `,
 					`\| the database grows, vacuumed \| \d+ \| \d+ \| `, `\| the database writes \| \d+ \| \d+ \| \d+\.\d+ \| 2 \|`,
-					`\| the database writes, another member each time \| \d+ \| \d+ \| \d+\.\d+ \| – \|`)
+					`\| the database writes, another member each time \| \d+ \| \d+ \| \d+\.\d+ \| – \|`,
+					`\| p50 of a prompt \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 10 \|`, `\| each of 3 runners \| – \| -?\d+\.\d+ \| – \| 64 \|`)
 			}
 			for _, line := range lines {
 				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
