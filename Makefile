@@ -130,12 +130,13 @@ e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted mode
 	@.ci/need node npm
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js opencode.test.js relay.test.js
 
-e2e-agents: build ## the real opencode as an agent that mooring run runs, with a scripted model
+e2e-agents: build ## the real opencode and Claude Code (130 MB, from npm) as agents, with scripted models
 	@.ci/need node npm
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js agent.test.js
+	cd e2e/claude && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium
