@@ -1,4 +1,5 @@
-// Package newfile gives a file that was written beside its place its name there.
+// Package newfile gives a file that was written beside its place its name there, so that under that name it is whole whenever the
+// machine stops.
 package newfile
 
 import (
@@ -6,7 +7,49 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+
+	"github.com/mooring-rpc/mooring/internal/fileowner"
 )
+
+// Replace makes text what the file name has. It is there whole or as it was before, and has the mode 0600.
+func Replace(name string, text []byte) error {
+	tmp, err := WriteTemp(name, text, nil)
+	if err != nil {
+		return err
+	}
+	return Rename(tmp, name)
+}
+
+// WriteTemp writes text durably to a new file of the mode 0600 beside name, of the owner of was if that is not nil, and returns the new
+// file's name: that of the other between "." and "-", and what makes it unique. An error leaves no file.
+func WriteTemp(name string, text []byte, was fs.FileInfo) (tmp string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return "", err
+	}
+	if was != nil {
+		fileowner.CopyFrom(f, was)
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+// Rename renames tmp to name, in the same folder, durably. If that fails it removes tmp.
+func Rename(tmp, name string) error {
+	if err := os.Rename(tmp, name); err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
 
 // RenameNoReplace renames tmp to name, in the same folder, unless a file has that name: then the error
 // is fs.ErrExist, and tmp stays. SyncDir makes the name durable.

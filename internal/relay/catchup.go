@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	catchUpFirst   = time.Second // after which it is tried again, while a share is behind and opencode does not answer
-	catchUpLast    = 30 * time.Second
 	catchUpTimeout = time.Minute // of one session
 	settleAfter    = time.Minute // a share that is younger may not stand in opencode's info yet
 	maxInfo        = 4 << 20     // of a session's info, in bytes
@@ -33,40 +31,13 @@ func newOpencodeClient() *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Run catches up until ctx ends. Without Config.Opencode it only waits.
-func (r *Relay) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.missed:
-		}
-		for pause := catchUpFirst; len(r.cfg.Opencode) > 0 && !r.catchUpAll(ctx); pause = min(2*pause, catchUpLast) {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-r.missed:
-				pause = catchUpFirst
-			case <-time.After(pause):
-			}
-		}
-	}
-}
-
 // catchUpAll tries to catch up with every share that is behind, and reports whether none is left.
 func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
-	r.mu.Lock()
-	var list []*share
-	for _, s := range r.shares {
-		s.mu.Lock()
-		if s.behind {
-			list = append(list, s)
-		}
-		s.mu.Unlock()
-	}
-	r.mu.Unlock()
 	done = true
-	for _, s := range list {
+	for _, s := range r.all() {
+		if !s.isBehind() {
+			continue
+		}
 		ok, err := r.catchUp(ctx, s)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errAway) && s.said != err.Error() {
 			s.said = err.Error()
@@ -187,7 +158,7 @@ func sharedAt(info []byte) string {
 
 // compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
 func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte) error {
-	if err := s.keys.open(); err != nil {
+	if err := s.keys.load(); err != nil {
 		return err
 	}
 	there := map[string]bool{}

@@ -36,10 +36,8 @@ func (r *Relay) create(ctx context.Context, external string) (*opencode.CreateRe
 
 // recent returns the share that a create repeats; nil if there is none. The error is Overloaded if there are too many shares for another.
 func (r *Relay) recent(external string) (found *share, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	now, living := r.cfg.Now().UnixMilli(), 0
-	for _, s := range r.shares {
+	for _, s := range r.all() {
 		if s.living() != nil {
 			continue
 		}
@@ -91,7 +89,7 @@ func (r *Relay) make(ctx context.Context, external string) (*share, error) {
 	}
 	t, err := b.Commit(ctx)
 	if err != nil {
-		_ = s.forget() // else the next start does
+		_ = s.rec.remove(r.cfg.Dir) // else the next start does
 		return nil, err
 	}
 	s.rec.Made = true // saved with its first secret; a start finds the batch otherwise

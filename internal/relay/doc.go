@@ -13,8 +13,12 @@
 //	create   the share's file, then the batch, then the answer. A file whose batch is not in the outbox is removed at the next start:
 //	         nobody was answered
 //	sync     its batches, in the order in which the syncs began, then the answer
-//	DELETE   the file says that the share has ended and which batch says so to the server, then that batch, then the answer. At a start
-//	         the batch is committed again under its id, which changes nothing if it is there
+//	DELETE   the file says that the share has ended and which batch says so to the server, then the answer. That batch is committed before
+//	         it if there is room for it in the outbox, else as soon as there is. At a start it is committed again under its id, which
+//	         changes nothing if it is there
+//
+// On a full disk an end is answered with an error, as it may be forgotten by a crash; else it is brought about too when there is room. A start
+// commits nothing and needs no room: Run does what was left.
 //
 // What opencode sends while no relay runs is lost to it: opencode does not repeat it. If the relay is told where opencode's own API is, it reads
 // every living share's session there at each start, and after each sync that failed, and commits what differs (catchup.go). So that this
@@ -28,8 +32,8 @@
 //
 // # Lock order
 //
-// A share's turn (writequeue) comes before Relay.mu and share.mu, which are leaves: no lock is held during a commit, a request or a write
-// of a file, but for Relay.creating, which one create at a time holds.
+// Relay.creating, a share's turn (writequeue), share.mu and Relay.mu, in this order; the last is a leaf. share.mu is held while the share's file
+// is written, Relay.creating and a turn during commits and requests as well.
 //
 // # Bounds
 //

@@ -6,20 +6,19 @@ package relay
 //	+KEY       a value is about to be committed: from here on the share may have the key
 //	=HASH KEY  the value with that hash was committed
 //	-KEY       the key was removed
-//	~1, ~0     the info that is about to be committed says that the session is reverted, or no longer; no value is known any more
+//	~1         an info is about to be committed that says that the session is reverted; no value is known any more
+//	~0         an info was committed that says that it no longer is
 //
 // While a session is reverted, the server may remove what is hidden with the next sync, and so no value counts as known from the sync that reverts it until
 // the one that ends that.
 //
-// A line is written with one write, before or after its batch, and not synced: after a power cut, which may lose some, values are put again
-// that are there already, which changes nothing.
+// What a batch makes unknown is synced before it is committed. All other lines only make values known, or keys not there, so that a power cut,
+// which may lose some, has values put or keys removed once more, which changes nothing.
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,17 +28,20 @@ import (
 	"syscall"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-// keys are a share's. They are read when they are first needed, and are for one goroutine at a time: who has the share's turn.
+// keys are a share's. They are for one goroutine at a time: who has the share's turn. The file is open while it is written to.
 type keys struct {
 	name   string
-	file   *os.File          // nil before the first use
-	hashes map[string]string // by key; "" if it is not known which value is there
+	hashes map[string]string // by key; "" if it is not known which value is there. nil: they have to be read
+	lines  int               // of the file
 
 	reverted bool // by the last info
-	passing  bool // by the last info, or the one before: of the piece that is being committed
+	passing  bool // by the last info, or one of the piece that is being committed
+	next     bool // by the last info, once that piece is committed
 }
 
 func keysName(dir, id string) string { return filepath.Join(dir, id+keysSuffix) }
@@ -52,48 +54,52 @@ func valueHash(payload []byte) string {
 	return hex.EncodeToString(sum[:hashBytes])
 }
 
-// open reads the file, and writes it anew if most of it is history.
-func (k *keys) open() error {
-	if k.file != nil {
+// load reads the file, or makes one.
+func (k *keys) load() error {
+	if k.hashes != nil {
 		return nil
 	}
 	text, err := os.ReadFile(k.name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = writeFault(newfile.Replace(k.name, nil))
+	} else if whole := bytes.LastIndexByte(text, '\n') + 1; err == nil && whole < len(text) { // the last write broke off
+		text, err = text[:whole], writeFault(os.Truncate(k.name, int64(whole)))
+	}
+	if err != nil {
 		return fmt.Errorf("read a share's keys: %w", err)
 	}
-	k.hashes = map[string]string{}
-	lines := 0
+	k.hashes, k.lines, k.reverted = map[string]string{}, 0, false
 	for line := range bytes.Lines(text) {
-		k.read(string(line))
-		lines++
+		k.read(strings.TrimSuffix(string(line), "\n"))
+		k.lines++
 	}
-	if lines > 2*len(k.hashes)+1000 || len(text) > 0 && text[len(text)-1] != '\n' {
-		if err := k.compact(); err != nil {
-			return err
-		}
-	}
-	k.file, err = os.OpenFile(k.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	return writeFault(err)
+	return nil
 }
 
-// read applies a line. One that a crash has cut off has no line feed, and says nothing.
+// unload has them read again when they are needed.
+func (k *keys) unload() { k.hashes = nil }
+
+// read applies a line.
 func (k *keys) read(line string) {
-	line, whole := strings.CutSuffix(line, "\n")
-	if !whole || line == "" {
+	if line == "" {
 		return
 	}
-	switch rest := line[1:]; line[0] {
-	case '+':
-		k.hashes[rest] = ""
-	case '-':
-		delete(k.hashes, rest)
+	kind, key := line[0], line[1:]
+	hash := ""
+	switch kind {
 	case '~':
-		k.reverted = rest == "1"
+		k.reverted = key == "1"
 		k.forget()
+		return
 	case '=':
-		if hash, key, ok := strings.Cut(rest, " "); ok {
-			k.hashes[key] = hash
-		}
+		hash, key, _ = strings.Cut(key, " ")
+	}
+	switch _, bad := session.ParseKey(key); {
+	case bad != nil: // a write that broke off where the next one went on, as in older versions
+	case kind == '-':
+		delete(k.hashes, key)
+	case kind == '+' || kind == '=':
+		k.hashes[key] = hash
 	}
 }
 
@@ -107,106 +113,119 @@ func (k *keys) forget() {
 // compact writes the file anew.
 func (k *keys) compact() error {
 	var b bytes.Buffer
-	out := bufio.NewWriter(&b)
+	lines := 0
 	if k.reverted {
-		fmt.Fprintln(out, "~1")
+		b.WriteString("~1\n")
+		lines++
 	}
 	for key, hash := range k.hashes {
-		if fmt.Fprintf(out, "+%s\n", key); hash != "" {
-			fmt.Fprintf(out, "=%s %s\n", hash, key)
+		if hash == "" {
+			fmt.Fprintf(&b, "+%s\n", key)
+		} else {
+			fmt.Fprintf(&b, "=%s %s\n", hash, key)
 		}
+		lines++
 	}
-	_ = out.Flush() // to memory
-	err := os.WriteFile(k.name+".tmp", b.Bytes(), 0o600)
+	err := newfile.Replace(k.name, b.Bytes())
 	if err == nil {
-		err = os.Rename(k.name+".tmp", k.name)
+		k.lines = lines
 	}
-	return writeFault(err)
+	return err
 }
 
 // expect notes puts that are about to be committed.
 func (k *keys) expect(puts []opencode.Put) error {
-	if err := k.open(); err != nil {
+	if err := k.load(); err != nil {
 		return err
 	}
-	was := k.reverted
+	k.passing, k.next = k.reverted, k.reverted
 	for _, p := range puts {
 		if p.Key == "session" {
-			k.reverted = isReverted(p.Payload)
+			k.next = session.InfoRevert(p.Payload) != ""
+			k.passing = k.passing || k.next
 		}
 	}
-	begin := ""
-	if k.passing = was || k.reverted; k.passing {
+	var b strings.Builder
+	if k.passing && !k.reverted {
+		k.reverted = true
 		k.forget()
-		begin = "~0\n"
-		if k.reverted {
-			begin = "~1\n"
+		b.WriteString("~1\n")
+	}
+	for _, p := range puts {
+		if hash, there := k.hashes[p.Key]; !there || hash != "" {
+			k.hashes[p.Key] = ""
+			b.WriteString("+" + p.Key + "\n")
 		}
 	}
-	return k.append(begin, puts, func(p *opencode.Put) string {
-		if hash, there := k.hashes[p.Key]; there && hash == "" {
-			return ""
-		}
-		k.hashes[p.Key] = ""
-		return "+" + p.Key + "\n"
-	})
+	return k.append(b.String(), true)
 }
 
 // committed notes puts that were committed.
 func (k *keys) committed(puts []opencode.Put) error {
-	if k.passing {
-		return nil
+	var b strings.Builder
+	switch {
+	case !k.passing:
+		for _, p := range puts {
+			k.hashes[p.Key] = valueHash(p.Payload)
+			b.WriteString("=" + k.hashes[p.Key] + " " + p.Key + "\n")
+		}
+	case !k.next:
+		k.reverted = false
+		b.WriteString("~0\n")
 	}
-	return k.append("", puts, func(p *opencode.Put) string {
-		k.hashes[p.Key] = valueHash(p.Payload)
-		return "=" + k.hashes[p.Key] + " " + p.Key + "\n"
-	})
+	return k.append(b.String(), false)
 }
 
 // removed notes keys whose removal was committed.
 func (k *keys) removed(list []string) error {
-	puts := make([]opencode.Put, len(list))
-	for i, key := range list {
-		puts[i].Key = key
+	if err := k.load(); err != nil {
+		return err
 	}
-	return k.append("", puts, func(p *opencode.Put) string {
-		delete(k.hashes, p.Key)
-		return "-" + p.Key + "\n"
-	})
-}
-
-// append writes lines: begin, and one for each put.
-func (k *keys) append(begin string, puts []opencode.Put, line func(*opencode.Put) string) error {
 	var b strings.Builder
-	b.WriteString(begin)
-	for i := range puts {
-		b.WriteString(line(&puts[i]))
+	for _, key := range list {
+		delete(k.hashes, key)
+		b.WriteString("-" + key + "\n")
 	}
-	_, err := k.file.WriteString(b.String())
-	return writeFault(err)
+	return k.append(b.String(), false)
 }
 
-// isReverted reports whether an info of opencode's says that its session is reverted.
-func isReverted(info []byte) bool {
-	var of struct {
-		Revert struct {
-			Message string `json:"messageID"`
-		} `json:"revert"`
+// append writes lines. If that fails, the file stays as it was, and is read again, so that what was not written does not count.
+func (k *keys) append(lines string, sync bool) error {
+	if lines == "" {
+		return nil
 	}
-	return json.Unmarshal(info, &of) == nil && of.Revert.Message != ""
+	f, err := os.OpenFile(k.name, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		err = errors.Join(appendTo(f, lines, sync), f.Close())
+	}
+	if err != nil {
+		k.unload()
+		return writeFault(err)
+	}
+	if k.lines += strings.Count(lines, "\n"); k.lines > 4*len(k.hashes)+1000 { // most of it is history
+		_ = k.compact() // or after the next line
+	}
+	return nil
+}
+
+// appendTo writes to the end of a file, all or nothing. If there is an end that it cannot cut off, the next load does.
+func appendTo(f *os.File, text string, sync bool) error {
+	was, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err != nil {
+		err = errors.Join(err, f.Truncate(was.Size()))
+	}
+	return err
 }
 
 // has reports whether a value is the one that the share has.
 func (k *keys) has(p *opencode.Put) bool { return k.hashes[p.Key] == valueHash(p.Payload) }
-
-func (k *keys) close() error {
-	if k.file == nil {
-		return nil
-	}
-	err := k.file.Close()
-	k.file, k.hashes = nil, nil
-	return err
-}
 
 // writeFault returns the error of a write to the relay's folder.
 func writeFault(err error) error {

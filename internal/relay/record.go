@@ -47,7 +47,7 @@ func readRecords(dir string) (list []record, err error) {
 	}
 	for _, f := range files {
 		name := filepath.Join(dir, f.Name())
-		if strings.HasSuffix(name, ".tmp") {
+		if strings.HasPrefix(f.Name(), ".") { // newfile's
 			_ = os.Remove(name)
 			continue
 		}
@@ -75,21 +75,7 @@ func (rec *record) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, rec.ID+shareSuffix)
-	tmp, err := os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = tmp.Write(append(text, '\n'))
-		if err == nil {
-			err = tmp.Sync()
-		}
-		err = errors.Join(err, tmp.Close())
-	}
-	if err == nil {
-		err = os.Rename(name+".tmp", name)
-	}
-	if err == nil {
-		err = newfile.SyncDir(dir)
-	}
+	err = newfile.Replace(filepath.Join(dir, rec.ID+shareSuffix), append(text, '\n'))
 	if err != nil {
 		return fmt.Errorf("keep the share: %w", err)
 	}

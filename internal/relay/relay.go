@@ -4,11 +4,12 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/writequeue"
@@ -33,6 +35,8 @@ const (
 	keepEnded   = 30 * 24 * time.Hour
 	dedupeFor   = 10 * time.Minute // a create repeated within it returns the same share
 	askTimeout  = 2 * time.Second  // for an answer of the server that a create waits for
+	retryFirst  = time.Second      // after which Run tries again what could not be done; then after twice as long each time, up to retryLast
+	retryLast   = 30 * time.Second
 )
 
 // Config configures a Relay. Client, Space and Dir are required.
@@ -66,8 +70,12 @@ type Relay struct {
 	creating sync.Mutex // held by one create at a time
 	mu       sync.Mutex // guards shares
 	shares   map[string]*share
-	missed   chan struct{} // has an element if some share may have missed something
-	doubt    atomic.Bool   // the server has refused something, so the space's ref may have ended
+	doubt    atomic.Bool // the server has refused something, so the space's ref may have ended
+
+	// Each has an element if there may be something to do for Run.
+	missed, unsettled chan struct{}
+	forgetEvery       time.Duration
+	lastUnsettled     fault.Code // why something could not be settled when that was logged last; of Run
 }
 
 // New returns a relay that goes on with the shares in cfg.Dir, which Close ends. The client's outbox need not reach a server.
@@ -81,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	lim := session.DefaultLimits()
 	r := &Relay{cfg: cfg, limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes},
 		memory: membudget.New(membudget.Config{Total: memoryBytes, MaxWait: slotTimeout}), slots: semaphore.NewWeighted(maxSyncs),
-		http: newOpencodeClient(), shares: map[string]*share{}, missed: make(chan struct{}, 1)}
+		http: newOpencodeClient(), shares: map[string]*share{}, missed: make(chan struct{}, 1), unsettled: make(chan struct{}, 1), forgetEvery: 24 * time.Hour}
 	r.mux = r.newMux()
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	if err := privatedir.Make(cfg.Dir, "the relay's folder"); err != nil {
@@ -93,52 +101,80 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// load reads the shares, and finishes what the last relay had begun.
+// load reads the shares, and goes on with what the last relay had begun.
 func (r *Relay) load(ctx context.Context) error {
 	records, err := readRecords(r.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	for _, rec := range records {
-		s, err := r.newShare(ctx, rec)
-		if err == nil {
-			err = r.resume(ctx, s)
-		}
-		if err != nil {
+		if err := r.resume(ctx, rec); err != nil {
 			return fmt.Errorf("the share of %s: %w", rec.External, err)
 		}
 	}
+	r.forgetEnded()
 	return nil
 }
 
-// resume finishes what was begun of a share. One that is to be forgotten is not kept.
-func (r *Relay) resume(ctx context.Context, s *share) error {
-	switch {
-	case !s.rec.Made && s.rec.Ended == 0:
-		there, err := s.created(ctx)
+// resume goes on with a share. It commits nothing: what is left to be done of it, Run does, as there may be no room for it yet.
+func (r *Relay) resume(ctx context.Context, rec record) error {
+	finding := !rec.Made && rec.Ended == 0
+	if finding {
+		there, err := r.committed(ctx, rec.Batch)
 		if err != nil {
 			return err
 		}
 		if !there { // nobody was answered
-			return s.forget()
+			return rec.remove(r.cfg.Dir)
 		}
-		s.rec.Made = true
-		if err := s.save(); err != nil {
-			return err
-		}
-	case s.rec.Ended != 0 && !s.rec.EndSent:
-		if err := s.sendEnd(ctx); err != nil {
-			return err
-		}
-	case s.rec.Ended != 0 && r.cfg.Now().Sub(time.UnixMilli(s.rec.Ended)) > keepEnded:
-		return s.forget()
+		rec.Made = true
 	}
-	s.behind = s.rec.Ended == 0
-	r.shares[s.rec.ID] = s
-	if s.behind {
+	s, err := r.newShare(ctx, rec)
+	if err != nil {
+		return err
+	}
+	s.unsaved = finding
+	if s.behind = rec.Ended == 0; s.behind {
 		r.noteMissed()
 	}
+	if s.unsettled() {
+		r.noteUnsettled()
+	}
+	r.shares[rec.ID] = s
 	return nil
+}
+
+// Run does what goes on in the background until ctx ends: it settles what could not be saved or committed at once, forgets what has long
+// ended, and with Config.Opencode catches up.
+func (r *Relay) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { repeat(ctx, r.unsettled, r.settleAll) })
+	loops.Go(func() { periodic.Do(ctx, r.forgetEvery, r.forgetEnded) })
+	if len(r.cfg.Opencode) > 0 {
+		loops.Go(func() { repeat(ctx, r.missed, r.catchUpAll) })
+	}
+	loops.Wait()
+	return nil
+}
+
+// repeat calls do when wake has an element, and again with longer and longer pauses until it reports that nothing is left.
+func repeat(ctx context.Context, wake <-chan struct{}, do func(context.Context) (done bool)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		for pause := retryFirst; !do(ctx); pause = min(2*pause, retryLast) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+				pause = retryFirst
+			case <-time.After(pause):
+			}
+		}
+	}
 }
 
 // Close ends what runs in the background and waits for it; the client is not closed.
@@ -146,16 +182,17 @@ func (r *Relay) Close() error {
 	r.stop()
 	r.tasks.Wait()
 	r.http.CloseIdleConnections()
-	var err error
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.shares {
-		err = errors.Join(err, s.keys.close())
-	}
-	return err
+	return nil
 }
 
-// find returns a share by its public id; NotFound if there is none, or it has ended.
+// all returns all shares.
+func (r *Relay) all() []*share {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.shares))
+}
+
+// find returns a share by its public id, also one that has ended; NotFound if there is none.
 func (r *Relay) find(id string) (*share, error) {
 	r.mu.Lock()
 	s := r.shares[id]
@@ -166,10 +203,15 @@ func (r *Relay) find(id string) (*share, error) {
 	return s, nil
 }
 
-// noteMissed wakes Run.
-func (r *Relay) noteMissed() {
+// noteMissed has Run catch up.
+func (r *Relay) noteMissed() { wake(r.missed) }
+
+// noteUnsettled has Run settle shares.
+func (r *Relay) noteUnsettled() { wake(r.unsettled) }
+
+func wake(c chan<- struct{}) {
 	select {
-	case r.missed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

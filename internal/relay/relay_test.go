@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -397,8 +398,8 @@ func TestWhatACrashLeaves(t *testing.T) {
 	r.changeFile(made.ID, func(rec *record) { rec.Made = false })                                                       // and the batch is there
 	r.changeFile(never.ID, func(rec *record) { rec.Made, rec.Batch = false, outbox.NewBatchID() })                      // and it is not
 	r.changeFile(ended.ID, func(rec *record) { rec.Ended, rec.EndBatch = time.Now().UnixMilli(), outbox.NewBatchID() }) // and the server does not know
-	half := filepath.Join(r.dir, "relay", made.ID+shareSuffix+".tmp")
-	if err := os.WriteFile(half, []byte("{"), 0o600); err != nil {
+	name := filepath.Join(r.dir, "relay", made.ID+shareSuffix)
+	if _, err := newfile.WriteTemp(name, []byte("{"), nil); err != nil {
 		t.Fatal(err)
 	}
 	later = keepEnded + time.Hour
@@ -407,7 +408,7 @@ func TestWhatACrashLeaves(t *testing.T) {
 	for _, c := range []opencode.CreateReply{never, ended, old} {
 		want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2)))
 	}
-	r.drained()
+	r.settled()
 	if len(r.data(made.ID)) != 2 || r.data(ended.ID) != nil {
 		t.Errorf("the shares have %q and %q", r.data(made.ID), r.data(ended.ID))
 	}
@@ -416,12 +417,12 @@ func TestWhatACrashLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if strings.HasPrefix(f.Name(), never.ID) || strings.HasPrefix(f.Name(), old.ID) || strings.HasSuffix(f.Name(), ".tmp") {
+		if strings.HasPrefix(f.Name(), never.ID) || strings.HasPrefix(f.Name(), old.ID) || strings.HasPrefix(f.Name(), ".") {
 			t.Errorf("%s is still there", f.Name())
 		}
 	}
 	r.stopRelay()
-	if err := os.WriteFile(half[:len(half)-len(".tmp")], []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(t.Context(), Config{Client: r.client, Dir: filepath.Join(r.dir, "relay")}); err == nil || !strings.Contains(err.Error(), "is damaged") {

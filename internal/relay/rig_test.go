@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ type rig struct {
 	owner  capability.Ref
 	log    lockbuf.Buffer
 	change func(*Config)
+	rows   int // unfinished ops that the outbox takes; 0 for its own limit
 
 	client *client.Client
 	relay  *Relay
@@ -96,6 +98,7 @@ func (r *rig) startRelay() {
 	cfg := client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(r.dir, "home"))}
 	cfg.Reconnect.Initial, cfg.Reconnect.Max = 5*time.Millisecond, 50*time.Millisecond
 	cfg.OutboxConfig.Backoff.Initial, cfg.OutboxConfig.Backoff.Max = 5*time.Millisecond, 50*time.Millisecond
+	cfg.OutboxConfig.Limits.Rows = r.rows
 	var err error
 	if r.client, err = client.Open(r.t.Context(), cfg); err != nil {
 		r.t.Fatal(err)
@@ -204,6 +207,15 @@ func (r *rig) drained() {
 	if err := r.client.Drain(r.t.Context(), nil); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// settled waits until nothing is left of ends and of files, and the server has it.
+func (r *rig) settled() {
+	r.t.Helper()
+	until.True(r.t, "everything is settled", func() bool {
+		return !slices.ContainsFunc(r.relay.all(), (*share).unsettled)
+	})
+	r.drained()
 }
 
 // data is what the real server gives out of a share, item by item; nil if it does not show it.

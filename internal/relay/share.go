@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -27,6 +25,7 @@ type share struct {
 
 	mu       sync.Mutex // guards the rest
 	rec      record
+	unsaved  bool           // rec has what the file has not
 	behind   bool           // it may have missed something
 	misses   int            // how often that was noted: what is missed while it catches up counts
 	last     *client.Ticket // of the last batch that nobody waits for yet
@@ -44,18 +43,17 @@ func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
 	return s, err
 }
 
-// save writes the share's file. The caller has s.mu, or is the only one that knows s.
-func (s *share) save() error { return writeFault(s.rec.write(s.relay.cfg.Dir)) }
-
-// forget removes the share's files.
-func (s *share) forget() error {
-	return errors.Join(s.keys.close(), s.rec.remove(s.relay.cfg.Dir))
+// committed reports whether a batch is in the outbox.
+func (r *Relay) committed(ctx context.Context, batch string) (bool, error) {
+	rows, err := r.cfg.Client.Outbox().List(ctx, outbox.Filter{Batch: batch, Limit: 1})
+	return len(rows) > 0, err
 }
 
-// created reports whether the batch that makes the session is in the outbox.
-func (s *share) created(ctx context.Context) (bool, error) {
-	rows, err := s.relay.cfg.Client.Outbox().List(ctx, outbox.Filter{Batch: s.rec.Batch, Limit: 1})
-	return len(rows) > 0, err
+// save writes the share's file. The caller has s.mu, or is the only one that knows s.
+func (s *share) save() error {
+	err := writeFault(s.rec.write(s.relay.cfg.Dir))
+	s.unsaved = err != nil
+	return err
 }
 
 // living returns why the share takes nothing any more; nil if it does.
@@ -155,41 +153,6 @@ func (s *share) remove(ctx context.Context, list []string) error {
 	return nil
 }
 
-// end ends the share: nobody reads it by its public id once the server has the revoke. Ending it again changes nothing. The caller has the
-// share's turn.
-func (s *share) end(ctx context.Context) error {
-	s.mu.Lock()
-	if s.rec.Ended == 0 {
-		s.rec.Ended, s.rec.EndBatch = s.relay.cfg.Now().UnixMilli(), outbox.NewBatchID()
-		if err := s.save(); err != nil {
-			s.rec.Ended, s.rec.EndBatch = 0, ""
-			s.mu.Unlock()
-			return err
-		}
-	}
-	sent := s.rec.EndSent
-	s.mu.Unlock()
-	if sent {
-		return nil
-	}
-	return s.sendEnd(ctx)
-}
-
-// sendEnd commits the batch that says so, under the id that the file has.
-func (s *share) sendEnd(ctx context.Context) error {
-	b := s.session.Batch().SetID(s.rec.EndBatch)
-	b.Revoke(s.rec.Reader)
-	t, err := b.Commit(ctx)
-	if err != nil {
-		return err
-	}
-	s.watch(t)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rec.EndSent, s.behind = true, false
-	return s.save()
-}
-
 // watch has a goroutine wait for a batch, or for a later one: what the server has refused once it will refuse again.
 func (s *share) watch(t client.Ticket) {
 	s.mu.Lock()
@@ -220,22 +183,4 @@ func (s *share) watch(t client.Ticket) {
 			}
 		}
 	})
-}
-
-// refused says what the server has refused, and for which reason. A share that takes nothing any more ends.
-func (s *share) refused(code fault.Code, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if code.Authority() {
-		s.relay.doubt.Store(true)
-	}
-	if over := code.Authority() || code == fault.SessionDeleted || code == fault.NotFound; !over || s.rec.Ended != 0 {
-		s.relay.cfg.Log.Warn("the server has refused something of a share", "opencode", s.rec.External, "error", err)
-		return
-	}
-	s.rec.Ended, s.rec.EndSent, s.behind = s.relay.cfg.Now().UnixMilli(), true, false
-	if e := s.save(); e != nil {
-		err = fmt.Errorf("%w (and %w)", err, e)
-	}
-	s.relay.cfg.Log.Error("a share is over: the server takes nothing for it any more", "opencode", s.rec.External, "error", err)
 }

@@ -17,12 +17,12 @@ var sessionKey = Key{Kind: KeySession}.String()
 // syncRevert is what a batch of a sync does to reverts.
 type syncRevert struct {
 	row      Revert // that was in force before it
-	was, now string // infoRevert before and after it
+	was, now string // InfoRevert before and after it
 	arrives  bool   // it has a message that is new
 }
 
-// infoRevert returns the key of the message or part to which an info of opencode's says that its session is reverted, "" for none.
-func infoRevert(info []byte) string {
+// InfoRevert returns the key of the message or part to which an info of opencode's says that its session is reverted, "" for none.
+func InfoRevert(info []byte) string {
 	var of struct {
 		Revert json.RawMessage `json:"revert"`
 	}
@@ -104,10 +104,10 @@ func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) 
 		return r, err
 	}
 	if e != nil {
-		r.was = infoRevert(e.Payload)
+		r.was = InfoRevert(e.Payload)
 	}
 	if r.now = r.was; info != nil {
-		r.now = infoRevert(info)
+		r.now = InfoRevert(info)
 	}
 	if r.arrives && r.row.InForce() && r.now == r.row.To { // it is no prompt, which would settle the revert
 		return r, a.showAgain()

@@ -19,7 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
-	"github.com/mooring-rpc/mooring/internal/fileowner"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -112,9 +111,9 @@ func readOwnerFile(path string) (capability.Ref, error) {
 
 // createOwnerFile writes ref to path. If a file exists, it returns that file's ref instead.
 func createOwnerFile(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
-	tmp, err := writeTemp(path, ref, nil)
+	tmp, err := newfile.WriteTemp(path, []byte(ref.Text()+"\n"), nil)
 	if err != nil {
-		return ref, false, err
+		return ref, false, fmt.Errorf("write the owner's ref: %w", err)
 	}
 	defer os.Remove(tmp)
 	switch err := newfile.RenameNoReplace(tmp, path); {
@@ -137,37 +136,12 @@ func replaceOwnerFile(path string, ref capability.Ref) error {
 	if err != nil {
 		return fmt.Errorf("write the owner's ref: %w", err)
 	}
-	tmp, err := writeTemp(path, ref, was)
-	if err != nil {
-		return err
+	tmp, err := newfile.WriteTemp(path, []byte(ref.Text()+"\n"), was)
+	if err == nil {
+		err = newfile.Rename(tmp, path)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		_ = os.Remove(tmp)
+	if err != nil {
 		return fmt.Errorf("write the owner's ref: %w", err)
 	}
-	return newfile.SyncDir(filepath.Dir(path))
-}
-
-// writeTemp writes ref durably to a new file of mode 0600 in path's folder, with the owner of was
-// if that is not nil. It returns the file's name.
-func writeTemp(path string, ref capability.Ref, was fs.FileInfo) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+OwnerFile+"-*")
-	if err != nil {
-		return "", fmt.Errorf("write the owner's ref: %w", err)
-	}
-	if was != nil {
-		fileowner.CopyFrom(f, was)
-	}
-	_, err = f.WriteString(ref.Text() + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return "", fmt.Errorf("write the owner's ref: %w", err)
-	}
-	return f.Name(), nil
+	return nil
 }
