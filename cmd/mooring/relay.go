@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,7 +79,11 @@ func (o *relayOptions) check() (list []*url.URL, err error) {
 	for _, text := range o.opencode {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" || !loopback.Is(u.Host) || u.RawQuery != "" {
-			return nil, fault.Usage.With("--opencode %q is not an address of this machine: http://127.0.0.1:PORT", text)
+			shown := "" // nor the error, if it cannot be told where a password is
+			if err == nil && (u.User != nil || !strings.Contains(text, "@")) {
+				shown = " " + strconv.Quote(u.Redacted())
+			}
+			return nil, fault.Usage.With("--opencode%s is not an address of this machine: http://127.0.0.1:PORT", shown)
 		}
 		if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
 			u.User = url.UserPassword("opencode", password)

@@ -293,6 +293,9 @@ func TestRelayCommand(t *testing.T) {
 		{exitUsage, "serves this machine alone", []string{"--to", r.owner(), "--listen", "0.0.0.0:7601"}},
 		{exitUsage, "not HOST:PORT", []string{"--to", r.owner(), "--listen", "7601"}},
 		{exitUsage, "is not an address of this machine", []string{"--to", r.owner(), "--opencode", "http://example.org:1"}},
+		{exitUsage, "http://opencode:xxxxx@example.org:1", []string{"--to", r.owner(), "--opencode", "http://opencode:password@example.org:1"}},
+		{exitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "opencode:password@127.0.0.1:1"}},
+		{exitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "http://opencode:password@127.0.0.1:x"}},
 		{exitUsage, "must be a space's ref", []string{"--to", session, "--listen", "127.0.0.1:0"}},
 		{exitRefused, "list", []string{"--to", reader, "--listen", "127.0.0.1:0"}},
 		{exitRefused, "", []string{"--to", reader[:len(reader)-2] + "AA", "--listen", "127.0.0.1:0"}},
@@ -305,7 +308,7 @@ func TestRelayCommand(t *testing.T) {
 			args = append(args, "--home", other)
 		}
 		code, out, message := command(t, args...)
-		if code != q.code || out != "" || !strings.Contains(message, q.words) || strings.Count(message, "\n") != 1 {
+		if code != q.code || out != "" || !strings.Contains(message, q.words) || strings.Count(message, "\n") != 1 || strings.Contains(message, "password") {
 			t.Errorf("%q: exit %d, %q %q", q.args, code, out, message)
 		}
 	}

@@ -3,6 +3,7 @@
 package opencode
 
 import (
+	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -51,3 +52,34 @@ const (
 	ShareNotFound = "Share not found"
 	InvalidSecret = "Invalid secret"
 )
+
+// Audience is whom a refusal is for: a share that has ended is reported otherwise to who uses it than to who makes one.
+type Audience int
+
+// The audiences.
+const (
+	ForCreator Audience = iota
+	ForWriter           // with a secret of a share
+	ForReader           // without one
+)
+
+// Refusal returns the status and body of a refusal. A share that is missing, and a wrong secret, are reported in the words of opencode's own
+// server.
+func Refusal(f *fault.Error, to Audience) (status int, body ErrorReply) {
+	status, body = f.Code.HTTPStatus(), ErrorReply{Error: f.Message, Code: f.Code.String(), Message: f.Message}
+	if f.Message == "" {
+		body.Error = body.Code
+	}
+	switch f.Code {
+	case fault.UnknownRef:
+		if to == ForWriter {
+			return http.StatusForbidden, ErrorReply{InvalidSecret, body.Code, body.Message}
+		}
+		fallthrough // a missing reader's ref is that of a share that was never finished
+	case fault.NotFound, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
+		if to != ForCreator {
+			return http.StatusNotFound, ErrorReply{ShareNotFound, body.Code, body.Message}
+		}
+	}
+	return status, body
+}

@@ -64,7 +64,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 	}
 	turn := r.queue.Join(s.rec.ID)
 	defer turn.Leave()
-	if err := waitTurn(ctx, turn.Ready); err != nil {
+	if err := turn.Wait(ctx, turnTimeout); err != nil {
 		return false, err
 	}
 	if s.living() != nil {
@@ -74,7 +74,9 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 	if err != nil || info == nil {
 		return false, err
 	}
-	switch shown := sharedAt(info); {
+	switch shown, err := sharedAt(info, s.rec.External); {
+	case err != nil:
+		return false, err
 	case shown == s.rec.URL:
 	case r.cfg.Now().Sub(time.UnixMilli(s.rec.Created)) < settleAfter:
 		return false, nil
@@ -82,6 +84,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 		r.cfg.Log.Info("a share has ended: opencode no longer has its session shared here", "opencode", s.rec.External)
 		return true, s.end(context.WithoutCancel(ctx))
 	}
+	defer s.keys.unload() // which few shares need again
 	if err := r.compare(ctx, s, from, info); err != nil {
 		return false, err
 	}
@@ -119,11 +122,19 @@ func (r *Relay) info(ctx context.Context, at *url.URL) ([]byte, error) {
 	if res.StatusCode == http.StatusNotFound {
 		return nil, nil
 	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxInfo))
-	if err == nil && (res.StatusCode != http.StatusOK || !json.Valid(text)) {
-		err = fmt.Errorf("opencode answered with status %d", res.StatusCode)
+	if res.StatusCode != http.StatusOK {
+		return nil, fault.Incompatible.With("opencode answered with status %d", res.StatusCode)
 	}
-	return text, err
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxInfo+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read opencode's info of the session: %w", err)
+	case len(text) > maxInfo:
+		return nil, fault.Incompatible.With("opencode's info of the session has more than %d bytes", maxInfo)
+	case !json.Valid(text):
+		return nil, fault.Incompatible.With("opencode's info of the session is not JSON")
+	}
+	return text, nil
 }
 
 // get asks opencode.
@@ -145,15 +156,26 @@ func (r *Relay) get(ctx context.Context, at *url.URL) (*http.Response, error) {
 	return res, nil
 }
 
-// sharedAt returns the address at which an info says that its session is shared, "" for none.
-func sharedAt(info []byte) string {
+// sharedAt returns the address at which an info says that the session id is shared, "" if it says that it is not. An info that says neither
+// in the form that opencode gives it is an error: it must not end a share.
+func sharedAt(info []byte, id string) (string, error) {
 	var of struct {
-		Share struct {
-			URL string `json:"url"`
-		} `json:"share"`
+		ID    string          `json:"id"`
+		Share json.RawMessage `json:"share"`
 	}
-	_ = json.Unmarshal(info, &of) // an info of another form says nothing
-	return of.Share.URL
+	if err := json.Unmarshal(info, &of); err != nil || of.ID != id {
+		return "", fault.Incompatible.With("opencode's info of the session is not one")
+	}
+	if of.Share == nil || string(of.Share) == "null" {
+		return "", nil
+	}
+	var share struct {
+		URL string `json:"url"`
+	}
+	if err := json.Unmarshal(of.Share, &share); err != nil || share.URL == "" {
+		return "", fault.Incompatible.With("opencode's info of the session does not say where it is shared")
+	}
+	return share.URL, nil
 }
 
 // compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
@@ -197,7 +219,7 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 		return err
 	}
 	var gone []string
-	for key := range s.keys.hashes {
+	for key := range s.keys.hashes { // each is one that can be removed
 		if kind, _, _ := strings.Cut(key, "/"); (kind == "message" || kind == "part") && !there[key] {
 			gone = append(gone, key)
 		}

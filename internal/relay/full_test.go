@@ -23,21 +23,16 @@ func TestAFullOutbox(t *testing.T) {
 	r.startRelay()
 	c := create(t, r.http.URL, "ses_x")
 	at := r.http.URL + "/api/share"
-	full := func() {
-		t.Helper()
-		if text := want(t, http.StatusInsufficientStorage, "POST", at+"/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2), messageItem(3))); !strings.Contains(text, "outbox_full") {
-			t.Errorf("a sync is answered %s", text)
-		}
-	}
 	syncTo(t, r.http.URL, c, messageItem(1))
-	full()
+	if text := want(t, http.StatusInsufficientStorage, "POST", at+"/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2), messageItem(3))); !strings.Contains(text, "outbox_full") {
+		t.Errorf("a sync is answered %s", text)
+	}
 	want(t, http.StatusInsufficientStorage, "POST", at, `{"sessionID":"ses_y"}`)
 	end(t, r.http.URL, other)
 	r.logged("waits in its file")
 	r.stopRelay()
 	r.startRelay()
 	at = r.http.URL + "/api/share"
-	full()
 	end(t, r.http.URL, other)
 	end(t, r.http.URL, c)
 	r.logged("could not be kept; it is tried again")

@@ -3,7 +3,6 @@ package relay
 // The API, as opencode calls it: creates, syncs and DELETE.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/origin"
@@ -22,7 +20,8 @@ import (
 const (
 	bodyTimeout  = 2 * time.Minute // for a body to arrive
 	slotTimeout  = 30 * time.Second
-	replyTimeout = 2 * (bodyTimeout + slotTimeout)
+	turnTimeout  = bodyTimeout + slotTimeout // for the syncs of a share that began earlier
+	replyTimeout = 2 * turnTimeout
 	maxSmallBody = 64 << 10 // of a body that is no sync's
 )
 
@@ -34,7 +33,7 @@ func (r *Relay) newMux() *http.ServeMux {
 	mux.HandleFunc("DELETE /api/share/{id}", r.serveDelete)
 	mux.HandleFunc("GET /share/{id}", r.servePage)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, forCreator, fault.NotFound.With("this is a relay: it takes what opencode shares; what it has is read at the server, by the link that sharing gives"))
+		refuse(w, opencode.ForCreator, fault.NotFound.With("this is a relay: it takes what opencode shares; what it has is read at the server, by the link that sharing gives"))
 	})
 	return mux
 }
@@ -46,7 +45,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if !origin.IsLocal(req) {
-		refuse(w, forCreator, fault.MissingRight.With("a relay serves programs on its own machine, at localhost"))
+		refuse(w, opencode.ForCreator, fault.MissingRight.With("a relay serves programs on its own machine, at localhost"))
 		return
 	}
 	r.mux.ServeHTTP(w, req)
@@ -64,14 +63,14 @@ func (r *Relay) serveCreate(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	r.fail(w, forCreator, "create a share", err)
+	r.fail(w, opencode.ForCreator, "create a share", err)
 }
 
 // servePage leads to the real server's page.
 func (r *Relay) servePage(w http.ResponseWriter, req *http.Request) {
 	s, err := r.find(req.PathValue("id"))
 	if err != nil {
-		refuse(w, forWriter, err)
+		refuse(w, opencode.ForWriter, err)
 		return
 	}
 	http.Redirect(w, req, s.rec.URL, http.StatusFound)
@@ -89,12 +88,12 @@ func (r *Relay) serveDelete(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		turn := r.queue.Join(s.rec.ID)
 		defer turn.Leave()
-		if err = waitTurn(req.Context(), turn.Ready); err == nil {
+		if err = turn.Wait(req.Context(), turnTimeout); err == nil {
 			err = s.end(context.WithoutCancel(req.Context()))
 		}
 	}
 	if err != nil {
-		r.fail(w, forWriter, "end a share", err)
+		r.fail(w, opencode.ForWriter, "end a share", err)
 		return
 	}
 	reply(w, http.StatusOK, opencode.DeleteReply{Success: true})
@@ -112,7 +111,7 @@ func (r *Relay) open(id, secret string) (*share, error) {
 func (r *Relay) serveSync(w http.ResponseWriter, req *http.Request) {
 	n, err := r.sync(w, req)
 	if err != nil {
-		r.fail(w, forWriter, "commit a sync", err)
+		r.fail(w, opencode.ForWriter, "commit a sync", err)
 		return
 	}
 	reply(w, http.StatusOK, opencode.SyncReply{Success: true, SyncCount: n})
@@ -135,60 +134,20 @@ func reply(w http.ResponseWriter, status int, v any) {
 }
 
 // fail logs an error that nobody else would see, since opencode does not show it, and refuses the request with it.
-func (r *Relay) fail(w http.ResponseWriter, what audience, doing string, err error) {
-	if code := fault.CodeOf(err); what == forCreator || code != fault.NotFound && code != fault.Revoked {
+func (r *Relay) fail(w http.ResponseWriter, what opencode.Audience, doing string, err error) {
+	if code := fault.CodeOf(err); what == opencode.ForCreator || code != fault.NotFound && code != fault.Revoked {
 		r.cfg.Log.Warn("opencode was refused", "doing", doing, "error", err)
 	}
 	refuse(w, what, err)
 }
 
-// audience is whom a refusal is for.
-type audience int
-
-const (
-	forCreator audience = iota
-	forWriter           // of a share: told of one that is missing, and of a wrong secret, in the words of opencode's own server
-)
-
 // refuse answers with an error.
-func refuse(w http.ResponseWriter, what audience, err error) {
+func refuse(w http.ResponseWriter, what opencode.Audience, err error) {
 	f := fault.Internal.Because(err, "%v", err)
 	if e := (*fault.Error)(nil); errors.As(err, &e) {
 		f = e
 	}
-	status, text := f.Code.HTTPStatus(), f.Message
-	switch {
-	case what == forWriter && f.Code == fault.UnknownRef:
-		status, text = http.StatusForbidden, opencode.InvalidSecret
-	case what == forWriter && (f.Code == fault.NotFound || f.Code == fault.Revoked):
-		status, text = http.StatusNotFound, opencode.ShareNotFound
-	}
+	status, body := opencode.Refusal(f, what)
 	httpkit.SetRetryAfter(w, f.Code)
-	reply(w, status, opencode.ErrorReply{Error: text, Code: f.Code.String(), Message: f.Message})
-}
-
-// requestMemory charges a request's buffers.
-type requestMemory struct {
-	ctx     context.Context
-	account *membudget.Account
-}
-
-// Grow implements syncbody.Memory.
-func (m requestMemory) Grow(n int) error {
-	err := m.account.Grow(m.ctx, int64(n))
-	switch {
-	case errors.Is(err, membudget.ErrTooLarge):
-		return fault.TooLarge.With("this is too much to hold at once: send less, and the secret first")
-	case err != nil:
-		return fault.Overloaded.Because(err, "too many requests at once: try again later")
-	}
-	return nil
-}
-
-// Shrink implements syncbody.Memory.
-func (m requestMemory) Shrink(n int) { m.account.Shrink(int64(n)) }
-
-// bodyOf returns a sync's body to be parsed.
-func bodyOf(w http.ResponseWriter, req *http.Request) *bufio.Reader {
-	return bufio.NewReaderSize(http.MaxBytesReader(w, req.Body, maxBody), syncbody.BufferBytes)
+	reply(w, status, body)
 }

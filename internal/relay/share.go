@@ -23,13 +23,13 @@ type share struct {
 	keys    keys   // of who has the share's turn
 	said    string // the last error of catching up that was logged; of Run
 
-	mu       sync.Mutex // guards the rest
-	rec      record
-	unsaved  bool           // rec has what the file has not
-	behind   bool           // it may have missed something
-	misses   int            // how often that was noted: what is missed while it catches up counts
-	last     *client.Ticket // of the last batch that nobody waits for yet
-	watching bool           // a goroutine waits for a batch
+	mu        sync.Mutex // guards the rest
+	rec       record
+	unsaved   bool     // rec has what the file has not
+	behind    bool     // it may have missed something
+	misses    int      // how often that was noted: what is missed while it catches up counts
+	unwatched []string // batches that nobody waits for yet
+	watching  bool     // a goroutine waits for batches
 }
 
 // newShare returns the share of a record.
@@ -153,34 +153,46 @@ func (s *share) remove(ctx context.Context, list []string) error {
 	return nil
 }
 
-// watch has a goroutine wait for a batch, or for a later one: what the server has refused once it will refuse again.
+// watch has a goroutine wait for a batch, after those before it.
 func (s *share) watch(t client.Ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last = &t; s.watching {
+	s.unwatched = append(s.unwatched, t.Batch)
+	if s.watching {
 		return
 	}
 	s.watching = true
 	s.relay.tasks.Go(func() {
 		for {
 			s.mu.Lock()
-			t := s.last
-			s.last = nil
-			s.watching = t != nil
+			list := s.unwatched
+			s.unwatched = nil
+			s.watching = len(list) > 0
 			s.mu.Unlock()
-			if t == nil {
+			if len(list) == 0 {
 				return
 			}
-			results, err := t.Wait(s.relay.ctx)
-			if err != nil && s.relay.ctx.Err() == nil {
-				s.relay.cfg.Log.Error("a share is not sent any more", "opencode", s.rec.External, "error", err)
-			}
-			for i := range results {
-				if err := results[i].Err(); err != nil {
-					s.refused(results[i].Reason, err)
-					break
-				}
-			}
+			s.waitFor(list)
 		}
 	})
+}
+
+// waitFor waits for batches and says what the server has refused of them, each refusal that follows another of the same reason left out. A stream that
+// has stopped has so for all of them.
+func (s *share) waitFor(list []string) {
+	said := fault.None
+	for _, batch := range list {
+		results, err := s.relay.cfg.Client.Ticket(batch).Wait(s.relay.ctx)
+		if err != nil {
+			if s.relay.ctx.Err() == nil {
+				s.relay.cfg.Log.Error("a share is not sent any more", "opencode", s.rec.External, "error", err)
+			}
+			return
+		}
+		at := slices.IndexFunc(results, func(o client.Outcome) bool { return o.Err() != nil })
+		if at >= 0 && results[at].Reason != said {
+			said = results[at].Reason
+			s.refused(said, results[at].Err())
+		}
+	}
 }

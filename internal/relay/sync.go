@@ -3,10 +3,10 @@ package relay
 // A sync: items that become puts, which are durable before it is answered.
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
@@ -21,35 +21,35 @@ type syncRun struct {
 	turn  writequeue.Ticket
 	ready bool // it has had its turn
 	sync  *opencode.Sync
-	items int
 	left  int // items that are left out
+	lost  int // of these, items that were not read, so that the share does not say what it lacks
 }
 
 // sync reads a body and commits it, piece by piece as it arrives. What has arrived whole is committed even if opencode goes away: it would not send it again.
 // Values too large for a session are left out, all others are committed, and the error is TooLarge.
 func (r *Relay) sync(w http.ResponseWriter, req *http.Request) (n int, err error) {
+	var run *syncRun
+	stored := false // all that is not left out
+	defer func() {
+		if run != nil {
+			run.turn.Leave()
+		}
+		if err != nil && !(stored && run.lost == 0) {
+			r.noteFailed(req.PathValue("id"), err)
+		}
+	}()
 	wait, cancel := context.WithTimeout(req.Context(), slotTimeout)
 	defer cancel()
 	if err := r.slots.Acquire(wait, 1); err != nil {
 		return 0, fault.Overloaded.With("too many syncs at once: try again later")
 	}
 	defer r.slots.Release(1)
-	memory := requestMemory{req.Context(), r.memory.Open("syncs")}
-	defer memory.account.Close()
+	memory := &syncbody.Charged{Ctx: req.Context(), Account: r.memory.Open("syncs")}
+	defer memory.Account.Close()
 	if err := memory.Grow(syncbody.BufferBytes); err != nil {
 		return 0, err
 	}
-	var run *syncRun
-	defer func() {
-		if run != nil {
-			run.turn.Leave()
-			if err != nil && run.left == 0 && run.share.living() == nil {
-				r.missedBy(run.share)
-			}
-		}
-	}()
-	charged := 0 // bytes of the piece that is being collected
-	body := syncbody.Reader{In: bodyOf(w, req), Memory: memory,
+	body := syncbody.Reader{In: bufio.NewReaderSize(http.MaxBytesReader(w, req.Body, maxBody), syncbody.BufferBytes), Memory: memory,
 		OnSecret: func(secret string) error {
 			s, err := r.open(req.PathValue("id"), secret)
 			if err == nil {
@@ -60,35 +60,22 @@ func (r *Relay) sync(w http.ResponseWriter, req *http.Request) (n int, err error
 			}
 			return err
 		},
-		OnItem: func(item json.RawMessage) error {
-			run.items++
-			if err := memory.Grow(len(item)); err != nil { // parsing holds a second copy
-				return err
-			}
-			charged += cap(item) + len(item)
-			if !run.sync.Add(item) {
-				return nil
-			}
-			err := run.flush(context.WithoutCancel(req.Context()))
-			memory.Shrink(charged)
-			charged = 0
-			httpkit.SetDeadlines(w, bodyTimeout, replyTimeout)
-			return err
+		Add: func(item json.RawMessage) bool { return run.sync.Add(item) },
+		Flush: func() error {
+			defer httpkit.SetDeadlines(w, bodyTimeout, replyTimeout)
+			return run.flush(context.WithoutCancel(req.Context()))
 		},
 		OnOversize: func(bytes int64, limit int) {
-			run.items++
+			run.lost++
 			run.leaveOut("", int(bytes), limit)
 		}}
-	if err := body.Read(); err != nil {
+	if n, err = body.Read(); err != nil {
 		return 0, err
 	}
-	if err := run.flush(context.WithoutCancel(req.Context())); err != nil {
-		return 0, err
-	}
-	if run.left > 0 {
+	if stored = true; run.left > 0 {
 		return 0, fault.TooLarge.With("left out of the sync, because a value has at most %d bytes: %d; the rest is stored", r.limits.Payload, run.left)
 	}
-	return run.items, nil
+	return n, nil
 }
 
 // flush commits the piece that was collected.
@@ -106,7 +93,7 @@ func (s *syncRun) flush(ctx context.Context) error {
 		pieces = append(pieces, said)
 	}
 	if !s.ready {
-		if err := waitTurn(ctx, s.turn.Ready); err != nil {
+		if err := s.turn.Wait(ctx, turnTimeout); err != nil {
 			return err
 		}
 		s.ready = true
@@ -128,17 +115,15 @@ func (s *syncRun) leaveOut(key string, bytes, limit int) {
 	s.share.relay.cfg.Log.Warn("a share is incomplete: something that was synced is too large", "opencode", s.share.rec.External, "key", key, "bytes", bytes, "limit", limit)
 }
 
-// waitTurn waits for the syncs that began earlier, one of which may still be sending its body.
-func waitTurn(ctx context.Context, ready <-chan struct{}) error {
-	limit := time.NewTimer(bodyTimeout + slotTimeout)
-	defer limit.Stop()
-	select {
-	case <-ready:
-		return nil
-	case <-ctx.Done():
-		return fault.ContextError(context.Cause(ctx), nil)
-	case <-limit.C:
-		return fault.Overloaded.With("earlier syncs of this share are not done yet: try again later")
+// noteFailed notes that a sync was answered with an error, as opencode does not send it again. That of a caller who has shown no secret counts
+// too: reading opencode once more does no harm.
+func (r *Relay) noteFailed(id string, err error) {
+	switch fault.CodeOf(err) {
+	case fault.NotFound, fault.UnknownRef, fault.Revoked:
+		return
+	}
+	if s, _ := r.find(id); s != nil && s.living() == nil {
+		r.missedBy(s)
 	}
 }
 

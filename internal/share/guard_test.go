@@ -391,12 +391,14 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 		if !other.TryGrow(others) {
 			t.Fatal("the other one is refused")
 		}
-		memory := &requestMemory{ctx: t.Context(), knownBudget: known, account: strangers.Open("one")}
+		memory := &requestMemory{syncbody.Charged{Ctx: t.Context(), Account: strangers.Open("one")}, known}
 		defer memory.close()
 		b := syncbody.Reader{In: bufio.NewReader(strings.NewReader(body)), Memory: memory,
 			OnSecret: func(string) error { memory.chargeToShare("x"); return nil },
-			OnItem:   func(json.RawMessage) error { return nil }}
-		return b.Read()
+			Add:      func(json.RawMessage) bool { return true },
+			Flush:    func() error { return nil }}
+		_, err := b.Read()
+		return err
 	}
 	data := `"data":[` + message("m", strings.Repeat("x", 200<<10)) + `]`
 	first, last := `{"secret":"x",`+data+`}`, `{`+data+`,"secret":"x"}`

@@ -81,7 +81,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request, verbs map[string
 	}
 	if verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) {
 		if refused := httpkit.RefuseBody(w, r); refused != nil {
-			s.refuse(w, v, refused, forReader)
+			s.refuse(w, v, refused, opencode.ForReader)
 			return
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request, verbs map[string
 	case do != nil:
 		do(w, v, r.PathValue("id"))
 	case verbs == nil:
-		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), forCreator)
+		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), opencode.ForCreator)
 	default:
 		allowed := make([]string, 0, len(verbs))
 		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
@@ -121,7 +121,7 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 			return
 		}
 	}
-	s.refuse(w, v, err, forCreator)
+	s.refuse(w, v, err, opencode.ForCreator)
 }
 
 // create is Create for a visitor, over any protocol.
@@ -151,7 +151,7 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 	n, err := s.applySync(w, v, id, lim)
 	if err != nil {
-		s.refuse(w, v, err, forWriter)
+		s.refuse(w, v, err, opencode.ForWriter)
 		return
 	}
 	writeJSON(w, http.StatusOK, opencode.SyncReply{Success: true, SyncCount: n})
@@ -180,7 +180,6 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 			writer.close()
 		}
 	}()
-	piece := 0 // bytes charged for the piece being collected
 	body := syncbody.Reader{In: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), syncbody.BufferBytes), Memory: memory,
 		OnSecret: func(secret string) (err error) {
 			if writer, err = s.openWriter(ctx, v.caller, id, secret); err != nil {
@@ -193,29 +192,15 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 			}
 			return nil
 		},
-		OnItem: func(item json.RawMessage) error {
-			n++
-			if err := memory.Grow(len(item)); err != nil { // parsing holds a second copy
-				return err
-			}
-			piece += cap(item) + len(item)
-			if !sync.add(item) {
-				return nil
-			}
-			err := sync.flush(context.WithoutCancel(ctx))
-			memory.Shrink(piece)
-			piece = 0
-			httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
-			return err
+		Add: func(item json.RawMessage) bool { return sync.sync.Add(item) },
+		Flush: func() error {
+			defer httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+			return sync.flush(context.WithoutCancel(ctx))
 		},
 		OnOversize: func(bytes int64, limit int) {
-			n++
 			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, limit))
 		}}
-	if err := body.Read(); err != nil {
-		return 0, err
-	}
-	return n, sync.flush(context.WithoutCancel(ctx))
+	return body.Read()
 }
 
 func tooLargeFault(lim *Config) *fault.Error {
@@ -231,7 +216,7 @@ func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
 		err = s.delete(context.WithoutCancel(v.Context()), v, id, body.Secret)
 	}
 	if err != nil {
-		s.refuse(w, v, err, forWriter)
+		s.refuse(w, v, err, opencode.ForWriter)
 		return
 	}
 	writeJSON(w, http.StatusOK, opencode.DeleteReply{Success: true})

@@ -193,7 +193,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 	case t.Started():
 		panic(http.ErrAbortHandler)
 	default:
-		s.refuse(w, v, err, forReader)
+		s.refuse(w, v, err, opencode.ForReader)
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
 		if t.Started() {
 			panic(http.ErrAbortHandler)
 		}
-		s.refuse(w, v, err, forCreator)
+		s.refuse(w, v, err, opencode.ForCreator)
 	}
 }
 

@@ -39,12 +39,12 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		d, err = live.Describe(v.Context())
 	}
 	if err != nil {
-		s.refuse(w, v, err, forReader)
+		s.refuse(w, v, err, opencode.ForReader)
 		return
 	}
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, v, err, forReader)
+		s.refuse(w, v, err, opencode.ForReader)
 		return
 	}
 	defer done()

@@ -38,14 +38,14 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 			var err error
 			if initial != nil { // before an object is made of it
 				if items, err = memory.encodeItems(*initial); err != nil {
-					return nil, s.rejection(ctx, err, forCreator)
+					return nil, s.rejection(ctx, err, opencode.ForCreator)
 				}
 			}
 			got, err := s.create(ctx, v, external)
 			if err == nil && initial != nil {
 				_, err = s.rpcSync(ctx, v, memory, got.ID, got.Secret, items)
 			}
-			return got, s.rejection(ctx, err, forCreator)
+			return got, s.rejection(ctx, err, opencode.ForCreator)
 		},
 		"syncShare": func(c *capnweb.Call, id, secret string, data []any) {
 			turn := calls.Join(id)
@@ -63,7 +63,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 					n, err = s.rpcSync(ctx, v, memory, id, secret, items)
 				}
 				if err != nil {
-					c.Fail(s.rejection(ctx, err, forWriter))
+					c.Fail(s.rejection(ctx, err, opencode.ForWriter))
 					return
 				}
 				c.Return(opencode.SyncReply{Success: true, SyncCount: n})
@@ -71,7 +71,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 		},
 		"deleteShare": func(ctx context.Context, id, secret string) (opencode.DeleteReply, error) {
 			err := s.delete(context.WithoutCancel(ctx), v, id, secret)
-			return opencode.DeleteReply{Success: err == nil}, s.rejection(ctx, err, forWriter)
+			return opencode.DeleteReply{Success: err == nil}, s.rejection(ctx, err, opencode.ForWriter)
 		},
 		"probeValue": func(in struct {
 			When   time.Time `json:"when"`
@@ -135,7 +135,7 @@ func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string,
 	if m := syncPrefix.FindSubmatch(have[:min(len(have), syncbody.BufferBytes)]); m != nil {
 		writer, err := s.openWriter(ctx, v.caller, string(m[1]), string(m[2]))
 		if err != nil {
-			return "", s.rejection(ctx, err, forWriter)
+			return "", s.rejection(ctx, err, opencode.ForWriter)
 		}
 		writer.close()
 		return budgetKey(string(m[1])), nil
@@ -144,12 +144,12 @@ func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string,
 		return "", nil
 	}
 	by, err := s.creatorRef(ctx, v)
-	return by, s.rejection(ctx, err, forCreator)
+	return by, s.rejection(ctx, err, opencode.ForCreator)
 }
 
 func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
 	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warningsOnly{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
-		wireErr, _ := s.rejection(v.Context(), err, forWriter).(*capnweb.Error)
+		wireErr, _ := s.rejection(v.Context(), err, opencode.ForWriter).(*capnweb.Error)
 		return wireErr
 	}}
 }
@@ -178,7 +178,7 @@ func (h warningsOnly) WithGroup(name string) slog.Handler {
 func (s *Service) serveRPC(w http.ResponseWriter, v *visitor, _ string) {
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, v, err, forWriter)
+		s.refuse(w, v, err, opencode.ForWriter)
 		return
 	}
 	defer done()
@@ -213,7 +213,7 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	httpkit.SetDeadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
 	leave, err := s.slots.acquire(v.Context(), batchSlotPrefix+v.caller.Address())
 	if err != nil {
-		s.refuse(w, v, err, forWriter)
+		s.refuse(w, v, err, opencode.ForWriter)
 		return
 	}
 	defer leave()
@@ -223,7 +223,7 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	defer in.Close()
 	capnweb.ServeBatch(w, v.Request.WithContext(ctx), s.rpcConfig(v, in), opts)
 	if ctx.Err() != nil && v.Context().Err() == nil {
-		s.refuse(w, v, fault.Unavailable.With("the batch was not answered in time"), forWriter)
+		s.refuse(w, v, fault.Unavailable.With("the batch was not answered in time"), opencode.ForWriter)
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *writer) close() { w.ticket.Leave() }
 func (w *writer) sync(ctx context.Context, items []json.RawMessage) error {
 	s := w.newSync()
 	for _, item := range items {
-		if s.add(item) {
+		if s.sync.Add(item) {
 			if err := s.flush(ctx); err != nil {
 				return s.finish(err)
 			}
@@ -131,9 +131,6 @@ func (w *writer) newSync() *syncRun {
 	return &syncRun{writer: w, sync: opencode.NewSync(w.external, w.service.cfg.CommitLimits), maxValue: w.service.cfg.CommitLimits.Payload}
 }
 
-// add adds an item, and reports whether the piece is full.
-func (s *syncRun) add(item json.RawMessage) (full bool) { return s.sync.Add(item) }
-
 // leaveOut records that an item is not stored, under its key, or "" if that is unknown.
 func (s *syncRun) leaveOut(key, why string) {
 	s.leftOut = append(s.leftOut, refusal{Key: key, Why: why})
@@ -148,13 +145,14 @@ func (s *syncRun) flush(ctx context.Context) error {
 	for _, p := range tooLarge {
 		s.leaveOut(p.Key, s.writer.service.cfg.CommitLimits.TooLarge(len(p.Payload)))
 	}
+	lim := s.writer.service.liveConfig.Load()
 	if !s.admitted {
-		if err := s.writer.waitTurn(ctx); err != nil {
+		if err := s.writer.ticket.Wait(ctx, lim.BodyTimeout+lim.SyncTimeout); err != nil {
 			return err
 		}
 		s.admitted = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.writer.service.liveConfig.Load().SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lim.SyncTimeout)
 	defer cancel()
 	for _, piece := range pieces {
 		if err := s.writer.commitPiece(ctx, piece); err != nil {
@@ -176,22 +174,6 @@ func (s *syncRun) finish(err error) error {
 	}
 	s.writer.service.recordRefusals(s, whole, err)
 	return err
-}
-
-// waitTurn waits for the writers earlier in the queue, one of which may still be sending its
-// body.
-func (w *writer) waitTurn(ctx context.Context) error {
-	lim := w.service.liveConfig.Load()
-	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
-	defer limit.Stop()
-	select {
-	case <-w.ticket.Ready:
-		return nil
-	case <-ctx.Done():
-		return fault.ContextError(context.Cause(ctx), nil)
-	case <-limit.C:
-		return fault.Overloaded.With("earlier syncs of this share are not done yet: try again later")
-	}
 }
 
 // commitPiece puts one piece. Putting it again is harmless, so it is retried until ctx ends: the

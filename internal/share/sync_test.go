@@ -181,9 +181,8 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 	slow := syncBody(c.Secret, message("msg_1", "first"), message("msg_2", strings.Repeat("x", 5000)))
 	conn := r.rawSync(c, len(slow), slow[:3000])
 	defer conn.Close()
-	until.True(t, "the first has begun", func() bool {
-		return r.service.writeQueue.Len() == 1
-	})
+	_, known := r.service.cfg.Server.MemoryBudgets()
+	until.True(t, "the first has begun", func() bool { return known.Stats().Held > 0 })
 	var later sync.WaitGroup
 	later.Go(func() {
 		if got := r.sync(c, message("msg_1", "second")); got.status != 200 {
@@ -282,6 +281,12 @@ func (a *away) asked() error {
 	return nil
 }
 
+// unlimited is memory without a bound.
+type unlimited struct{}
+
+func (unlimited) Grow(int) error { return nil }
+func (unlimited) Shrink(int)     {}
+
 // FuzzBodies: whatever is read of a body is what encoding/json reads of it.
 func FuzzBodies(f *testing.F) {
 	for _, seed := range []string{`{"secret":"x","data":[]}`, ` { "data" : [ 1 , {"a":[2,"\"]"]} ] , "secret":"y"}`, `{"secret":"x","data":[1,]}`,
@@ -291,12 +296,15 @@ func FuzzBodies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var secrets, items []string
 		b := syncbody.Reader{In: bufio.NewReaderSize(strings.NewReader(text), 16),
-			Memory:     (*requestMemory)(nil),
+			Memory:     unlimited{},
 			OnSecret:   func(s string) error { secrets = append(secrets, s); return nil },
-			OnItem:     func(item json.RawMessage) error { items = append(items, string(item)); return nil },
+			Add:        func(item json.RawMessage) bool { items = append(items, string(item)); return false },
+			Flush:      func() error { return nil },
 			OnOversize: func(int64, int) { t.Error("too large") }}
-		if b.Read() != nil {
+		if n, err := b.Read(); err != nil {
 			return
+		} else if n != len(items) {
+			t.Errorf("%q has %d items, and %d are counted", text, len(items), n)
 		}
 		var members map[string]json.RawMessage // for a struct, names are matched whatever their letters' case
 		var want struct {

@@ -2,7 +2,13 @@
 // a small one sent later does not overtake a large one.
 package writequeue
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
 
 // Queue queues the syncs of each share. The zero Queue is ready, and safe for concurrent use.
 type Queue struct {
@@ -16,11 +22,19 @@ type Ticket struct {
 	Leave func()          // leaves the queue; must be called once
 }
 
-// Len returns how many shares have a queue.
-func (t *Queue) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.tails)
+// Wait waits at most limit until it is the ticket's turn: for the syncs that began earlier, one of which may still be sending its body. The
+// error is Overloaded, or the context's.
+func (t Ticket) Wait(ctx context.Context, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-t.Ready:
+		return nil
+	case <-ctx.Done():
+		return fault.ContextError(context.Cause(ctx), nil)
+	case <-timer.C:
+		return fault.Overloaded.With("earlier syncs of this share are not done yet: try again later")
+	}
 }
 
 // Join appends to a share's queue.

@@ -1,10 +1,13 @@
 package writequeue
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -36,5 +39,31 @@ func TestTurns(t *testing.T) {
 	<-c.Ready
 	c.Leave()
 	other.Leave()
-	until.True(t, "all lines are empty", func() bool { return line.Len() == 0 })
+	until.True(t, "all lines are empty", func() bool {
+		line.mu.Lock()
+		defer line.mu.Unlock()
+		return len(line.tails) == 0
+	})
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	var line Queue
+	a, b := line.Join("x"), line.Join("x")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := b.Wait(stopped, time.Hour); fault.CodeOf(err) != fault.Canceled {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	if err := b.Wait(t.Context(), time.Nanosecond); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("for too long: %v", err)
+	}
+	if err := a.Wait(t.Context(), time.Hour); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	a.Leave()
+	if err := b.Wait(t.Context(), time.Hour); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	b.Leave()
 }

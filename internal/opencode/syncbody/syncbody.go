@@ -7,6 +7,7 @@ package syncbody
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/membudget"
 )
 
 // MaxBuffered bounds one item, and data that precedes its secret, in bytes.
@@ -28,19 +30,56 @@ type Memory interface {
 	Shrink(n int)     // releases n bytes
 }
 
-// Reader parses a body. An error of a callback ends the parse and is returned.
+// Charged is the Memory of a request whose context is Ctx: an account, which is closed with the request.
+type Charged struct {
+	Ctx     context.Context
+	Account *membudget.Account
+}
+
+// Grow charges n bytes before they are held, and waits for room. The error is Overloaded if there
+// is none in time, TooLarge if there never can be.
+func (m *Charged) Grow(n int) error {
+	if n <= 0 {
+		return nil
+	}
+	err := m.Account.Grow(m.Ctx, int64(n))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, membudget.ErrTooLarge):
+		return fault.TooLarge.With("this is too much to hold at once: send less, and the secret first")
+	case m.Ctx.Err() != nil:
+		return fault.ContextError(context.Cause(m.Ctx), nil)
+	}
+	return fault.Overloaded.With("too many requests at once: try again later")
+}
+
+// Shrink releases n bytes.
+func (m *Charged) Shrink(n int) { m.Account.Shrink(int64(n)) }
+
+// Reader parses a body, and has its items committed piece by piece as they arrive. An error of a callback ends the parse and is returned.
 type Reader struct {
 	In         *bufio.Reader
 	Memory     Memory
-	OnSecret   func(string) error           // called once, before any item
-	OnItem     func(json.RawMessage) error  // of valid JSON, owned by the callee, which releases its capacity
-	OnOversize func(bytes int64, limit int) // an item larger than limit was skipped
+	OnSecret   func(string) error                // called once, before any item
+	Add        func(json.RawMessage) (full bool) // takes an item, valid JSON, into the piece that is being collected
+	Flush      func() error                      // commits that piece, when it is full and in the end
+	OnOversize func(bytes int64, limit int)      // an item larger than limit was skipped
 
 	seenSecret string // the secret, once read
+	count      int    // items read or skipped
+	charged    int    // bytes of the piece that is being collected
 }
 
-// Read parses the whole body. Errors are Malformed, TooLarge and those of the callbacks.
-func (b *Reader) Read() error {
+// Read parses the whole body, and returns how many items it has. Errors are Malformed, TooLarge and those of the callbacks.
+func (b *Reader) Read() (items int, err error) {
+	if err := b.read(); err != nil {
+		return b.count, err
+	}
+	return b.count, b.Flush()
+}
+
+func (b *Reader) read() error {
 	var data []byte // data that preceded the secret
 	dataSeen, secretSeen := false, false
 	err := b.object(func(name string) error {
@@ -130,9 +169,11 @@ func (b *Reader) items() error {
 	_ = b.In.UnreadByte() // just read
 	return b.sequence('[', ']', func() error {
 		text, n, err := b.value(MaxBuffered)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
+		}
+		b.count++
+		switch {
 		case n > MaxBuffered:
 			b.OnOversize(n, MaxBuffered)
 			return nil
@@ -141,8 +182,23 @@ func (b *Reader) items() error {
 		case !json.Valid(text):
 			return fault.Malformed.With("the body is not the JSON that this path expects")
 		}
-		return b.OnItem(text)
+		return b.item(text)
 	})
+}
+
+// item adds an item, and commits the piece if it is full.
+func (b *Reader) item(text json.RawMessage) error {
+	if err := b.Memory.Grow(len(text)); err != nil { // parsing holds a second copy
+		return err
+	}
+	b.charged += cap(text) + len(text)
+	if !b.Add(text) {
+		return nil
+	}
+	err := b.Flush()
+	b.Memory.Shrink(b.charged)
+	b.charged = 0
+	return err
 }
 
 // sequence parses the comma-separated content between open and end.
