@@ -2,7 +2,11 @@ package relay
 
 // Catching up: what opencode sent while no relay ran, or what could not be committed, is read from opencode itself. Its API is asked for the
 // session's info and its messages with their parts, in the form in which they are synced; what differs is committed as a sync, and what opencode
-// no longer has is removed. The share's syncs wait meanwhile, so an older state is never committed after a newer one.
+// no longer has is removed. It gives neither the models nor the diff as they are synced, so these are not read.
+//
+// The share's syncs wait meanwhile. One that opencode began to send before it was asked, and that arrives afterwards, may bring back an older value:
+// opencode's next sync, which it has collected by then, has the newer one, and if that fails it is read again. Only what opencode has removed in
+// between stays, since no sync says so, until the share is compared again.
 
 import (
 	"context"
@@ -82,7 +86,8 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 		return false, nil
 	default: // unshared, or shared elsewhere
 		r.cfg.Log.Info("a share has ended: opencode no longer has its session shared here", "opencode", s.rec.External)
-		return true, s.end(context.WithoutCancel(ctx))
+		_ = s.end(context.WithoutCancel(ctx)) // or Run does, later
+		return true, nil
 	}
 	defer s.keys.unload() // which few shares need again
 	if err := r.compare(ctx, s, from, info); err != nil {

@@ -21,17 +21,7 @@ import (
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	until.True(r.t, "no share is behind", func() bool {
-		r.relay.mu.Lock()
-		defer r.relay.mu.Unlock()
-		for _, s := range r.relay.shares {
-			s.mu.Lock()
-			behind := s.behind
-			s.mu.Unlock()
-			if behind {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(r.relay.all(), (*share).isBehind)
 	})
 }
 
@@ -109,13 +99,11 @@ func TestCatchingUp(t *testing.T) {
 // only is the only share.
 func (r *rig) only() *share {
 	r.t.Helper()
-	r.relay.mu.Lock()
-	defer r.relay.mu.Unlock()
-	for _, s := range r.relay.shares {
-		return s
+	list := r.relay.all()
+	if len(list) != 1 {
+		r.t.Fatalf("there are %d shares", len(list))
 	}
-	r.t.Fatal("there is no share")
-	return nil
+	return list[0]
 }
 
 // A list of messages that breaks off, and an opencode that is away or not the right one, remove nothing; it is tried again.
@@ -135,7 +123,14 @@ func TestCatchingUpTriesAgain(t *testing.T) {
 	if got := r.data(c.ID); len(got) != len(all) {
 		t.Fatalf("the share has %q", got)
 	}
-	oc.Set(func() { oc.Broken, oc.Down = false, true })
+	oc.Set(func() { oc.Broken, oc.Paged = false, true })
+	r.relay.missedBy(r.only())
+	r.logged("not with all messages")
+	r.drained()
+	if got := r.data(c.ID); len(got) != len(all) {
+		t.Fatalf("the share has %q", got)
+	}
+	oc.Set(func() { oc.Paged, oc.Down = false, true })
 	oc.Store(c.URL, append(all, messageItem(3))...)
 	oc.Set(func() { oc.Down = false })
 	r.caughtUp()
@@ -149,6 +144,33 @@ func TestCatchingUpTriesAgain(t *testing.T) {
 	r.drained()
 	if got := r.data(c.ID); len(got) != len(all)+1 {
 		t.Fatalf("the share has %q", got)
+	}
+}
+
+// A sync that fails while its session is being read is not in what was read, which is read again.
+func TestASyncThatFailsMeanwhile(t *testing.T) {
+	t.Parallel()
+	oc := relaytest.NewOpencode(t)
+	r := start(t, func(c *Config) { c.Opencode = []*url.URL{parseURL(t, oc.URL())} })
+	c := create(t, r.http.URL, "ses_x")
+	all := []string{infoItem("ses_x", "a", ""), messageItem(1)}
+	oc.Store(c.URL, all...)
+	failed := make(chan int, 1)
+	oc.Set(func() {
+		oc.OnMessages = func() {
+			oc.Store(c.URL, append(all, messageItem(2))...)
+			status, _ := ask(t, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2), `{"type":"part"}`))
+			failed <- status
+		}
+	})
+	r.relay.missedBy(r.only())
+	if status := <-failed; status != http.StatusBadRequest {
+		t.Fatalf("the sync is answered %d", status)
+	}
+	r.caughtUp()
+	r.drained()
+	if got := r.data(c.ID); len(got) != 3 {
+		t.Errorf("the share has %q", got)
 	}
 }
 
@@ -176,6 +198,14 @@ func TestAnUnshareThatWasMissed(t *testing.T) {
 	mu.Lock()
 	later = 2 * settleAfter
 	mu.Unlock()
+	for _, info := range []string{`{"id":"ses_x","share":{"url":7}}`, `{"id":"ses_x","share":{}}`, `{"id":"ses_x","share":true}`, `{"id":"ses_y"}`, `{"name":"NotFoundError"}`, `[]`, `{"id":`} {
+		oc.Set(func() { oc.Info = info })
+		if done, err := r.relay.catchUp(t.Context(), r.only()); done || err == nil {
+			t.Errorf("of an info that says nothing, %s: %v, %v", info, done, err)
+		}
+	}
+	oc.Set(func() { oc.Info = "" })
+	syncTo(t, r.http.URL, c, messageItem(1))
 	if done, err := r.relay.catchUp(t.Context(), r.only()); !done || err != nil {
 		t.Fatalf("of an older share: %v, %v", done, err)
 	}

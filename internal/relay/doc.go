@@ -21,8 +21,8 @@
 // commits nothing and needs no room: Run does what was left.
 //
 // What opencode sends while no relay runs is lost to it: opencode does not repeat it. If the relay is told where opencode's own API is, it reads
-// every living share's session there at each start, and after each sync that failed, and commits what differs (catchup.go). So that this
-// is little, a file beside the share's has the keys that were put with hashes of their values (keys.go).
+// every living share's session there at each start, and after each sync that was answered with an error, and commits what differs
+// (catchup.go); not what is too large for a session, which the share says that it lacks. So that this is little, a file beside the share's has the keys that were put with hashes of their values (keys.go).
 //
 // Words:
 //
@@ -43,6 +43,7 @@
 //	syncs at once           8 (maxSyncs), beyond: they wait
 //	living shares           10,000 (maxShares)
 //	secrets of a share      16 (maxSecrets), beyond: the oldest is forgotten
-//	ended shares            forgotten after 30 days (keepEnded)
+//	ended shares            forgotten after 30 days (keepEnded), daily
+//	keys in memory          those of the living shares that have had a sync since they were last compared with opencode
 //	what waits to be sent   the outbox's limits
 package relay

@@ -18,9 +18,10 @@ import (
 func (s *share) end(ctx context.Context) error {
 	s.mu.Lock()
 	if s.rec.Ended == 0 {
-		s.rec.Ended, s.rec.EndBatch, s.behind, s.unsaved = s.relay.cfg.Now().UnixMilli(), outbox.NewBatchID(), false, true
+		s.rec.Ended, s.rec.EndBatch, s.unsaved = s.relay.cfg.Now().UnixMilli(), outbox.NewBatchID(), true
 	}
 	s.mu.Unlock()
+	s.keys.unload()
 	err := s.settle(ctx)
 	if err == nil {
 		return nil
@@ -61,13 +62,6 @@ func (s *share) settle(ctx context.Context) error {
 	return s.save()
 }
 
-// isBehind reports whether the share may have missed something.
-func (s *share) isBehind() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.behind
-}
-
 // unsettled reports whether there is something for settle to do.
 func (s *share) unsettled() bool {
 	s.mu.Lock()
@@ -104,7 +98,7 @@ func (s *share) refused(code fault.Code, err error) {
 		s.relay.cfg.Log.Warn("the server has refused something of a share", "opencode", s.rec.External, "error", err)
 		return
 	}
-	s.rec.Ended, s.rec.EndSent, s.behind = s.relay.cfg.Now().UnixMilli(), true, false
+	s.rec.Ended, s.rec.EndSent = s.relay.cfg.Now().UnixMilli(), true
 	if e := s.save(); e != nil {
 		err = fmt.Errorf("%w (and %w)", err, e)
 		s.relay.noteUnsettled()

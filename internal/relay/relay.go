@@ -134,9 +134,8 @@ func (r *Relay) resume(ctx context.Context, rec record) error {
 		return err
 	}
 	s.unsaved = finding
-	if s.behind = rec.Ended == 0; s.behind {
-		r.noteMissed()
-	}
+	s.behind = true
+	r.noteMissed()
 	if s.unsettled() {
 		r.noteUnsettled()
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -326,6 +328,79 @@ func TestAnEndAtTheServer(t *testing.T) {
 	if next := create(t, r.http.URL, "ses_x"); next.ID == c.ID {
 		t.Error("the share is given again")
 	}
+}
+
+// What the server refuses is said, also if later batches are there already.
+func TestARefusalOfAnEarlierBatch(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	c := create(t, r.http.URL, "ses_x")
+	syncTo(t, r.http.URL, c, messageItem(1))
+	r.drained()
+	r.stopServer()
+	s := r.only()
+	b := s.session.Batch()
+	b.Unrevert() // of what is not reverted
+	ticket, err := b.Commit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.watch(ticket)
+	for n := range 3 {
+		syncTo(t, r.http.URL, c, messageItem(2+n))
+	}
+	r.startServer()
+	r.logged("the server has refused something of a share")
+	r.drained()
+	if got := r.data(c.ID); len(got) != 4 {
+		t.Errorf("the share has %q", got)
+	}
+}
+
+// Shares that ended long ago are forgotten while a relay runs, too.
+func TestEndedSharesAreForgotten(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	r := start(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) } })
+	r.stopRelay()
+	r.every = 10 * time.Millisecond
+	r.startRelay()
+	c, stays := create(t, r.http.URL, "ses_x"), create(t, r.http.URL, "ses_y")
+	syncTo(t, r.http.URL, c, messageItem(1))
+	end(t, r.http.URL, c)
+	r.settled()
+	end(t, r.http.URL, c)
+	later.Store(int64(keepEnded + time.Hour))
+	until.True(t, "it is forgotten", func() bool {
+		list := r.relay.all()
+		return len(list) == 1 && list[0].rec.ID == stays.ID
+	})
+	until.True(t, "its files are removed", func() bool {
+		left, err := filepath.Glob(filepath.Join(r.dir, "relay", c.ID+"*"))
+		return err == nil && len(left) == 0
+	})
+	want(t, http.StatusNotFound, "DELETE", r.http.URL+"/api/share/"+c.ID, `{"secret":"`+c.Secret+`"}`)
+}
+
+// There are so many shares, and no more.
+func TestTooManyShares(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	c := create(t, r.http.URL, "ses_x")
+	r.relay.mu.Lock()
+	for n := range maxShares - 1 {
+		id := fmt.Sprint(n)
+		r.relay.shares[id] = &share{relay: r.relay, rec: record{ID: id}}
+	}
+	r.relay.mu.Unlock()
+	if text := want(t, http.StatusTooManyRequests, "POST", r.http.URL+"/api/share", `{"sessionID":"ses_y"}`); !strings.Contains(text, "10000 shares") {
+		t.Errorf("it says %s", text)
+	}
+	if again := create(t, r.http.URL, "ses_x"); again.ID != c.ID {
+		t.Error("a create that is repeated makes another share")
+	}
+	end(t, r.http.URL, c)
+	create(t, r.http.URL, "ses_y")
 }
 
 // Under a ref that was revoked nothing is answered for what nobody will see, once the server has said so.

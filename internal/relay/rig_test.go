@@ -40,7 +40,8 @@ type rig struct {
 	owner  capability.Ref
 	log    lockbuf.Buffer
 	change func(*Config)
-	rows   int // unfinished ops that the outbox takes; 0 for its own limit
+	rows   int           // unfinished ops that the outbox takes; 0 for its own limit
+	every  time.Duration // how often ended shares are forgotten; 0 for the relay's own
 
 	client *client.Client
 	relay  *Relay
@@ -113,6 +114,9 @@ func (r *rig) startRelay() {
 	}
 	if r.relay, err = New(r.t.Context(), c); err != nil {
 		r.t.Fatal(err)
+	}
+	if r.every > 0 {
+		r.relay.forgetEvery = r.every
 	}
 	r.http = httptest.NewServer(r.relay)
 	ctx, cancel := context.WithCancel(context.Background())

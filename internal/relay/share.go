@@ -66,6 +66,13 @@ func (s *share) living() error {
 	return nil
 }
 
+// isBehind reports whether the share goes on and may have missed something.
+func (s *share) isBehind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind && s.rec.Ended == 0
+}
+
 // checkSecret refuses what is no secret of the share (UnknownRef).
 func (s *share) checkSecret(text string) error {
 	secret, err := capability.ParseSecret(text)

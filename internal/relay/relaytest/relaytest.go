@@ -16,7 +16,11 @@ import (
 type Opencode struct {
 	Down     bool   // it answers nothing
 	Broken   bool   // a list of messages breaks off
+	Paged    bool   // a list of messages has the first one, and says that there are more
+	Info     string // that it gives of every session; "" for the session's own
 	Password string // that it wants, "" for none
+
+	OnMessages func() // is called once, between reading a list of messages and answering with it
 
 	t        testing.TB
 	http     *httptest.Server
@@ -55,31 +59,51 @@ func (f *Opencode) Forget(id string) { delete(f.sessions, id) }
 
 // ServeHTTP implements http.Handler.
 func (f *Opencode) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.Down {
+	if f.isDown() {
 		panic(http.ErrAbortHandler)
 	}
+	status, text, then := f.answer(w.Header(), req)
+	if then != nil {
+		then()
+	}
+	w.WriteHeader(status)
+	fmt.Fprint(w, text)
+}
+
+func (f *Opencode) isDown() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Down
+}
+
+func (f *Opencode) answer(h http.Header, req *http.Request) (status int, text string, then func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if _, password, _ := req.BasicAuth(); password != f.Password {
-		w.WriteHeader(http.StatusUnauthorized)
-		return
+		return http.StatusUnauthorized, "", nil
 	}
 	id, below, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/session/"), "/")
 	s := f.sessions[id]
 	switch {
 	case s == nil:
-		w.WriteHeader(http.StatusNotFound)
+		return http.StatusNotFound, "", nil
+	case below == "" && f.Info != "":
+		return http.StatusOK, f.Info, nil
 	case below == "":
-		fmt.Fprint(w, s.info)
+		return http.StatusOK, s.info, nil
 	case f.Broken:
-		fmt.Fprintf(w, `[{"info":%s,"parts":[]},`, s.messages[0])
-	default:
-		var list []string
-		for _, m := range s.messages {
-			list = append(list, fmt.Sprintf(`{"info":%s,"parts":[%s]}`, m, strings.Join(s.parts[idOf(f.t, m)], ",")))
-		}
-		fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
+		return http.StatusOK, fmt.Sprintf(`[{"info":%s,"parts":[]},`, s.messages[0]), nil
 	}
+	var list []string
+	for _, m := range s.messages {
+		list = append(list, fmt.Sprintf(`{"info":%s,"parts":[%s]}`, m, strings.Join(s.parts[idOf(f.t, m)], ",")))
+	}
+	if f.Paged {
+		h.Set("X-Next-Cursor", "more")
+		list = list[:1]
+	}
+	then, f.OnMessages = f.OnMessages, nil
+	return http.StatusOK, fmt.Sprintf("[%s]", strings.Join(list, ",")), then
 }
 
 func idOf(t testing.TB, data string) string {
