@@ -76,17 +76,13 @@ func makeSealKey(dir string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the seal key: %w", err)
 	}
-	f, err := os.CreateTemp(dir, sealKeyFile+".*") // of mode 0600
-	if err != nil {
-		return nil, fmt.Errorf("write the seal key: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(key.Seed()) + "\n")
+	name := filepath.Join(dir, sealKeyFile)
+	tmp, err := newfile.WriteTemp(name, []byte(base64.RawURLEncoding.EncodeToString(key.Seed())+"\n"), nil)
 	if err == nil {
-		err = f.Sync() // refs will be bound to it: it must not be lost
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = newfile.RenameNoReplace(f.Name(), filepath.Join(dir, sealKeyFile))
+		if err = newfile.RenameNoReplace(tmp, name); err == nil {
+			err = newfile.SyncDir(dir) // refs will be bound to it: it must not be lost
+		}
+		_ = os.Remove(tmp) // which is there if another was first
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("write the seal key: %w", err)

@@ -54,7 +54,7 @@ func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(agent, sealKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file: %v, %v", info.Mode(), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(agent, sealKeyFile+".*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(agent, "."+sealKeyFile+"-*")); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
 

@@ -5,8 +5,43 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 )
+
+// A file that is replaced is what it was or what it is to be, for its owner alone, and nothing is left beside it.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "name")
+	for _, text := range []string{"first", "", "second"} {
+		if err := Replace(name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(name)
+		if got, _ := os.ReadFile(name); err != nil || string(got) != text || info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+			t.Errorf("it has %q, %v, %v", got, info, err)
+		}
+	}
+	folder := filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(folder, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(folder, []byte("x")); err == nil {
+		t.Error("a folder is replaced")
+	}
+	if err := Replace(filepath.Join(dir, "none", "name"), []byte("x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a folder that is not there: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left is %v, %v", left, err)
+	}
+	tmp, err := WriteTemp(name, []byte("third"), nil)
+	if got, _ := os.ReadFile(tmp); err != nil || string(got) != "third" || filepath.Dir(tmp) != dir || !strings.HasPrefix(filepath.Base(tmp), ".name-") {
+		t.Errorf("written beside it: %s, %q, %v", tmp, got, err)
+	}
+}
 
 func TestPlace(t *testing.T) {
 	t.Parallel()

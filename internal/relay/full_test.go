@@ -6,45 +6,68 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/relay/relaytest"
 )
 
-// With a full outbox syncs and creates are refused, and an unshare is not: the share's file has it, over a restart too, and the server hears of it
-// once there is room.
+// fill starts the relay again, without a server, and makes a share that leaves no room in the outbox.
+func (r *rig) fill() opencode.CreateReply {
+	r.t.Helper()
+	r.stopServer()
+	r.stopRelay()
+	r.rows = 3
+	r.startRelay()
+	c := create(r.t, r.http.URL, "ses_x")
+	syncTo(r.t, r.http.URL, c, messageItem(1))
+	return c
+}
+
+// With a full outbox syncs and creates are refused, and an unshare is not: the share's file has it, and the server hears of it once there is room.
 func TestAFullOutbox(t *testing.T) {
 	t.Parallel()
 	r := start(t, nil)
 	other := create(t, r.http.URL, "ses_other")
 	syncTo(t, r.http.URL, other, messageItem(1))
 	r.drained()
-	r.stopServer()
-	r.stopRelay()
-	r.rows = 3
-	r.startRelay()
-	c := create(t, r.http.URL, "ses_x")
+	c := r.fill()
 	at := r.http.URL + "/api/share"
-	syncTo(t, r.http.URL, c, messageItem(1))
 	if text := want(t, http.StatusInsufficientStorage, "POST", at+"/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2), messageItem(3))); !strings.Contains(text, "outbox_full") {
 		t.Errorf("a sync is answered %s", text)
 	}
 	want(t, http.StatusInsufficientStorage, "POST", at, `{"sessionID":"ses_y"}`)
 	end(t, r.http.URL, other)
 	r.logged("waits in its file")
+	end(t, r.http.URL, other)
+	want(t, http.StatusNotFound, "POST", at+"/"+other.ID+"/sync", syncBody(other.Secret, messageItem(2)))
+	r.startServer()
+	r.settled()
+	if r.data(other.ID) != nil {
+		t.Error("the share goes on at the server")
+	}
+	create(t, r.http.URL, "ses_y")
+}
+
+// A relay starts with a full outbox, also if a share has ended of which the outbox knows nothing.
+func TestAStartWithAFullOutbox(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	other := create(t, r.http.URL, "ses_other")
+	syncTo(t, r.http.URL, other, messageItem(1))
+	r.drained()
+	c := r.fill()
+	end(t, r.http.URL, other)
 	r.stopRelay()
 	r.startRelay()
-	at = r.http.URL + "/api/share"
-	end(t, r.http.URL, other)
 	end(t, r.http.URL, c)
-	r.logged("could not be kept; it is tried again")
-	for _, one := range []struct{ id, secret string }{{c.ID, c.Secret}, {other.ID, other.Secret}} {
-		want(t, http.StatusNotFound, "POST", at+"/"+one.id+"/sync", syncBody(one.secret, messageItem(2)))
+	for _, one := range []opencode.CreateReply{c, other} {
+		want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+one.ID+"/sync", syncBody(one.Secret, messageItem(2)))
 	}
+	r.logged("could not be kept; it is tried again")
 	r.startServer()
 	r.settled()
 	if r.data(c.ID) != nil || r.data(other.ID) != nil {
 		t.Error("the shares go on at the server")
 	}
-	create(t, r.http.URL, "ses_x")
 }
 
 // What a full outbox has refused is read from opencode when there is room.
