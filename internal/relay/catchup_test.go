@@ -255,6 +255,13 @@ func TestKeys(t *testing.T) {
 	if k = open(name); len(k.hashes) != 2 || !k.has(&a) {
 		t.Errorf("read after a crash: %v", k.hashes)
 	}
+	c := opencode.Put{Key: "message/c", Payload: []byte("3")}
+	must(k.expect([]opencode.Put{c}))
+	must(k.committed([]opencode.Put{c}))
+	if k = open(name); len(k.hashes) != 3 || !k.has(&c) {
+		t.Errorf("written after a crash: %v", k.hashes)
+	}
+	must(k.removed([]string{c.Key}))
 	torn("+messa=0011 message/c\n")
 	if k = open(name); len(k.hashes) != 2 || !k.has(&a) {
 		t.Errorf("with a line where two writes met: %v", k.hashes)

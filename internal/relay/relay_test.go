@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -296,6 +297,13 @@ func TestValuesTooLarge(t *testing.T) {
 	if page := want(t, 200, "GET", c.URL, ""); !strings.Contains(page, "the limit is 4194304") {
 		t.Error("the page does not say that something is left out")
 	}
+	if s := r.only(); s.misses != 0 {
+		t.Error("what the share says that it lacks is to be read from opencode")
+	}
+	want(t, http.StatusRequestEntityTooLarge, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, partItem(9, 1, strings.Repeat("x", syncbody.MaxBuffered))))
+	if s := r.only(); s.misses != 1 {
+		t.Error("what is too large to be read is not to be read from opencode")
+	}
 	syncTo(t, r.http.URL, c, partItem(1, 2, "smaller"))
 	r.drained()
 	if got := r.data(c.ID); len(got) != 4 {
@@ -338,6 +346,7 @@ func TestARefusalOfAnEarlierBatch(t *testing.T) {
 	syncTo(t, r.http.URL, c, messageItem(1))
 	r.drained()
 	r.stopServer()
+	syncTo(t, r.http.URL, c, messageItem(2))
 	s := r.only()
 	b := s.session.Batch()
 	b.Unrevert() // of what is not reverted
@@ -347,12 +356,12 @@ func TestARefusalOfAnEarlierBatch(t *testing.T) {
 	}
 	s.watch(ticket)
 	for n := range 3 {
-		syncTo(t, r.http.URL, c, messageItem(2+n))
+		syncTo(t, r.http.URL, c, messageItem(3+n))
 	}
 	r.startServer()
 	r.logged("the server has refused something of a share")
 	r.drained()
-	if got := r.data(c.ID); len(got) != 4 {
+	if got := r.data(c.ID); len(got) != 5 {
 		t.Errorf("the share has %q", got)
 	}
 }
