@@ -17,7 +17,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
-	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -299,10 +298,6 @@ func TestValuesTooLarge(t *testing.T) {
 	}
 	if s := r.only(); s.misses != 0 {
 		t.Error("what the share says that it lacks is to be read from opencode")
-	}
-	want(t, http.StatusRequestEntityTooLarge, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, partItem(9, 1, strings.Repeat("x", syncbody.MaxBuffered))))
-	if s := r.only(); s.misses != 1 {
-		t.Error("what is too large to be read is not to be read from opencode")
 	}
 	syncTo(t, r.http.URL, c, partItem(1, 2, "smaller"))
 	r.drained()
