@@ -67,6 +67,7 @@ var commands = []func(*cliEnv) *cobra.Command{
 	sessionCmd,
 	runCmd,
 	watchCmd,
+	acpCmd,
 	shareCmd,
 	linkCmd,
 	redeemCmd,

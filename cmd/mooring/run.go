@@ -43,34 +43,9 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 	}
 	h := withHome(sh, cmd)
-	flags := cmd.Flags()
-	ownerFlag(cmd, &f.owner)
-	flags.StringVar(&f.session, "session", "", "a REF of the session to go on with (default: a new one)")
-	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
-	flags.StringVar(&f.dir, "dir", "", "the folder in which the agent works (default: this one)")
-	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
-	durationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
-	durationVar(flags, &f.startTimeout, "start-timeout", 2*time.Minute, "how long the agent may take for each answer until it is ready")
-	durationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
+	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return fault.Usage.With("say which agent to run, after --, such as mooring run -- opencode acp")
-		case f.session != "" && f.label != "":
-			return fault.Usage.With("--label is for a new session: leave it out with --session")
-		}
-		if err := rejectZeroLimits(flags, "permission-timeout", "start-timeout", "stop-timeout"); err != nil {
-			return err
-		}
-		// What cannot work makes no session.
-		dir, err := workDir(f.dir)
-		if err != nil {
-			return err
-		}
-		if err := checkProgram(dir, args[0]); err != nil {
-			return err
-		}
-		file, err := newRefFile(f.shareTo, false)
+		dir, file, err := f.check(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -81,6 +56,40 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		return h.withRef(cmd.Context(), f.session, body)
 	}
 	return cmd
+}
+
+func (f *runFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	ownerFlag(cmd, &f.owner)
+	flags.StringVar(&f.session, "session", "", "a REF of the session to go on with (default: a new one)")
+	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
+	flags.StringVar(&f.dir, "dir", "", "the folder in which the agent works (default: this one)")
+	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
+	durationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
+	durationVar(flags, &f.startTimeout, "start-timeout", 2*time.Minute, "how long the agent may take for each answer until it is ready")
+	durationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
+}
+
+// check checks the command line, so that what cannot work makes no session. It returns the agent's folder, and the file of
+// --share-to.
+func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *refFile, err error) {
+	switch {
+	case len(args) == 0:
+		return "", nil, fault.Usage.With("say which agent to run, after --, such as %s -- opencode acp", cmd.CommandPath())
+	case f.session != "" && f.label != "":
+		return "", nil, fault.Usage.With("--label is for a new session: leave it out with --session")
+	}
+	if err := rejectZeroLimits(cmd.Flags(), "permission-timeout", "start-timeout", "stop-timeout"); err != nil {
+		return "", nil, err
+	}
+	if dir, err = workDir(f.dir); err != nil {
+		return "", nil, err
+	}
+	if err := checkProgram(dir, args[0]); err != nil {
+		return "", nil, err
+	}
+	file, err = newRefFile(f.shareTo, false)
+	return dir, file, err
 }
 
 // workDir returns the agent's folder as an absolute path.
@@ -107,41 +116,60 @@ func checkProgram(dir, name string) error {
 }
 
 func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
-	home, err := h.makeHomeDir()
+	journals, err := h.journals()
 	if err != nil {
 		return err
 	}
-	journals := filepath.Join(home, "runs")
-	if err := privatedir.Make(journals, "the folder of runs"); err != nil {
-		return err
-	}
-	s, err := h.sessionToRun(ctx, c, f)
+	s, err := h.sessionToRun(ctx, c, f, file)
 	if err != nil {
-		return err
-	}
-	if err := h.shareRun(ctx, c, s, file); err != nil {
-		return err
-	}
-	if err := h.rememberOwner(h.ownerUsed); err != nil {
 		return err
 	}
 	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
 		return err
 	}
-	err = acprun.Run(ctx, acprun.Config{
-		Client: c, Session: s, Journal: filepath.Join(journals, s.ID()+".jsonl"), Command: command, Dir: dir, Version: version(),
-		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
-		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
-	})
+	cfg := h.runConfig(c, f, dir, command)
+	cfg.Session, cfg.Journal = s, filepath.Join(journals, s.ID()+".jsonl")
+	err = acprun.Run(ctx, cfg)
 	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
 	return err
 }
 
-// sessionToRun returns the session of --session, or a new one.
-func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFlags) (*client.Session, error) {
-	if f.session != "" {
-		return h.session(ctx, c, f.session)
+// runConfig returns what runs have in common.
+func (h *homeFlags) runConfig(c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
+	return acprun.Config{
+		Client: c, Command: command, Dir: dir, Version: version(),
+		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
+		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
 	}
+}
+
+// journals returns the folder of the runs' journals, and makes it if it is missing.
+func (h *homeFlags) journals() (string, error) {
+	home, err := h.makeHomeDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(home, "runs")
+	return dir, privatedir.Make(dir, "the folder of runs")
+}
+
+// sessionToRun returns the session of --session, or a new one. A ref to it is written to the file, if there is one.
+func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFlags, file *refFile) (s *client.Session, err error) {
+	if f.session != "" {
+		s, err = h.session(ctx, c, f.session)
+	} else {
+		s, err = h.newSessionToRun(ctx, c, f)
+	}
+	if err == nil {
+		err = h.shareRun(ctx, c, s, file)
+	}
+	if err == nil {
+		err = h.rememberOwner(h.ownerUsed)
+	}
+	return s, err
+}
+
+func (h *homeFlags) newSessionToRun(ctx context.Context, c *client.Client, f *runFlags) (*client.Session, error) {
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,17 @@ func catchSignals(end context.CancelFunc) *signals {
 	return s
 }
 
+// outliveReader has a write to a pipe that nobody reads any more fail, until stop is called, which otherwise ends the process if it is
+// its output.
+func (s *signals) outliveReader() (stop func()) {
+	if s == nil {
+		return func() {}
+	}
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	return func() { signal.Stop(broken) }
+}
+
 // hangups returns a channel of the SIGHUPs that ask a server to reload its files: from now on
 // SIGHUP does not end the process. It is nil if SIGHUP means the end of a terminal, or is ignored
 // by nohup, or if there is no process of its own (s is nil).

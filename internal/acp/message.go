@@ -15,17 +15,17 @@ import (
 // Kind is what a message is.
 type Kind int
 
-// The kinds of messages that an agent sends.
+// The kinds of messages.
 const (
 	Request      Kind = iota + 1 // wants an answer: Result or Refusal, with its ID
 	Notification                 // wants none
 	Response                     // answers a call
 )
 
-// Message is a message of an agent.
+// Message is a message of an agent, or of an editor.
 type Message struct {
 	Kind   Kind
-	ID     json.RawMessage // of a Request, as the agent wrote it
+	ID     json.RawMessage // of a Request, as its sender wrote it
 	Call   uint64          // of a Response: the number of the call that it answers; 0 if it is none of ours
 	Method string          // of a Request or Notification
 	Params json.RawMessage // of a Request or Notification; nil if there are none
@@ -42,10 +42,13 @@ type Error struct {
 
 // Codes of errors.
 const (
+	CodeParse          = -32700
+	CodeInvalidRequest = -32600
 	CodeInvalidParams  = -32602
 	CodeMethodNotFound = -32601
 	CodeInternal       = -32603
 	CodeAuthRequired   = -32000
+	CodeNotFound       = -32002
 )
 
 // maxErrorText bounds what Error says, in bytes.
@@ -76,7 +79,7 @@ func clip(s string, n int) string {
 // ErrNoMessage is reported for a line that is no message.
 var ErrNoMessage = errors.New("not a JSON-RPC message")
 
-// maxID bounds the id of an agent's request, in bytes: it is sent back.
+// maxID bounds the id of a request, in bytes: it is sent back.
 const maxID = 1024
 
 // Decode decodes a line. The error is ErrNoMessage, with the beginning of the line. Nothing of line is kept.
@@ -109,7 +112,7 @@ func Decode(line []byte) (Message, error) {
 	return wrong()
 }
 
-// outgoing is a message to an agent.
+// outgoing is a message to an agent or an editor.
 type outgoing struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
@@ -123,10 +126,14 @@ type outgoing struct {
 // was read from JSON, so they marshal.
 func encode(m outgoing) []byte {
 	m.Version = "2.0"
+	return encodeValue(m)
+}
+
+func encodeValue(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(m); err != nil {
+	if err := e.Encode(v); err != nil {
 		panic(fmt.Sprintf("acp: %v", err))
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
@@ -142,12 +149,23 @@ func Notify(method string, params any) []byte {
 	return encode(outgoing{Method: method, Params: params})
 }
 
-// Result returns the answer to an agent's request.
+// Result returns the answer to a request.
 func Result(id json.RawMessage, result any) []byte {
 	return encode(outgoing{ID: id, Result: result})
 }
 
-// Refusal returns an error as the answer to an agent's request.
+// Refusal returns an error as the answer to a request.
 func Refusal(id json.RawMessage, code int, message string) []byte {
-	return encode(outgoing{ID: id, Error: &Error{Code: code, Message: message}})
+	return Failure(id, &Error{Code: code, Message: message})
+}
+
+// Failure is Refusal with an error that another has answered.
+func Failure(id json.RawMessage, err *Error) []byte { return encode(outgoing{ID: id, Error: err}) }
+
+// PassedOn returns another's answer as the answer to a request.
+func PassedOn(id json.RawMessage, answer Message) []byte {
+	if answer.Error != nil {
+		return Failure(id, answer.Error)
+	}
+	return Result(id, answer.Result)
 }

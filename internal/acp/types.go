@@ -12,19 +12,35 @@ const Version = 1
 
 // Methods of agents.
 const (
-	MethodInitialize = "initialize"
-	MethodNew        = "session/new"
-	MethodLoad       = "session/load"
-	MethodResume     = "session/resume"
-	MethodPrompt     = "session/prompt"
-	MethodCancel     = "session/cancel" // a notification
+	MethodInitialize   = "initialize"
+	MethodAuthenticate = "authenticate"
+	MethodNew          = "session/new"
+	MethodLoad         = "session/load"
+	MethodResume       = "session/resume"
+	MethodFork         = "session/fork"
+	MethodList         = "session/list"
+	MethodClose        = "session/close"
+	MethodSetMode      = "session/set_mode"
+	MethodPrompt       = "session/prompt"
+	MethodCancel       = "session/cancel" // a notification
 )
 
 // Methods of clients.
 const (
 	MethodUpdate     = "session/update" // a notification
 	MethodPermission = "session/request_permission"
+	MethodReadFile   = "fs/read_text_file"
+	MethodWriteFile  = "fs/write_text_file"
+	TerminalMethods  = "terminal/" // what the names of those of terminals begin with
 )
+
+// MethodCancelCall is a notification of either side, that it does not want the answer to a call any more.
+const MethodCancelCall = "$/cancel_request"
+
+// CancelCallParams name the call, by its id.
+type CancelCallParams struct {
+	ID json.RawMessage `json:"requestId"`
+}
 
 // InitializeParams says who the client is. It declares no capability: files and terminals are the agent's own.
 type InitializeParams struct {
@@ -119,6 +135,11 @@ type Usage struct {
 	CacheWrite int64 `json:"cachedWriteTokens"`
 }
 
+// Stopped returns the answer to a prompt whose turn has ended for a reason.
+func Stopped(reason string) json.RawMessage {
+	return encodeValue(map[string]string{"stopReason": reason})
+}
+
 // CancelParams name the session whose turn is to end.
 type CancelParams struct {
 	ID string `json:"sessionId"`
@@ -159,6 +180,11 @@ const (
 	InfoUpdate     = "session_info_update"
 	UsageUpdate    = "usage_update"
 )
+
+// UserUpdate returns the params of an update that shows a block of what a user said.
+func UserUpdate(session, message string, block json.RawMessage, meta any) json.RawMessage {
+	return encodeValue(map[string]any{"sessionId": session, "update": map[string]any{"sessionUpdate": UserChunk, "messageId": message, "content": block, "_meta": meta}})
+}
 
 // Cost is what the session has cost so far.
 type Cost struct {
@@ -244,6 +270,14 @@ func Read[T any](text json.RawMessage) (v T, err error) {
 		err = fmt.Errorf("not as the protocol has it: %w", err)
 	}
 	return v, err
+}
+
+// Answered is how a PermissionParams was answered.
+type Answered struct {
+	Outcome struct {
+		Outcome string `json:"outcome"` // selected or cancelled
+		Option  string `json:"optionId"`
+	} `json:"outcome"`
 }
 
 // present reports whether a member is there: null is not.

@@ -28,6 +28,7 @@ type Script struct {
 	NoIDs  bool   // its history has no ids of messages
 	At     string // the method at which it does What
 	What   string // die, hang, refuse, rubbish, auth, version, flood
+	Auth   bool   // it opens no session before authenticate
 	Deaf   bool   // it ignores SIGTERM and the end of its standard input
 }
 
@@ -161,23 +162,40 @@ func (a *agent) handle(m message) {
 	}
 	switch m.Method {
 	case "initialize":
+		a.note("clients", string(m.Params))
 		session := map[string]any{}
 		if a.Resume {
 			session["resume"] = map[string]any{}
 		}
 		a.answer(m, map[string]any{"protocolVersion": 1, "agentInfo": map[string]string{"name": "tester", "version": "1"},
-			"agentCapabilities": map[string]any{"loadSession": a.Load, "sessionCapabilities": session}})
+			"agentCapabilities": map[string]any{"loadSession": a.Load, "sessionCapabilities": session, "promptCapabilities": map[string]bool{"image": true}},
+			"authMethods":       []map[string]string{{"id": "key", "name": "A key"}}})
+	case "authenticate":
+		a.note("authenticated", string(m.Params))
+		a.answer(m, map[string]any{})
 	case "session/new", "session/load", "session/resume":
+		if _, err := os.Stat(filepath.Join(a.Dir, "authenticated")); a.Auth && err != nil {
+			a.misbehave(m, "auth")
+			return
+		}
 		if m.Method == "session/load" {
 			a.history()
 		}
 		a.note("opened", m.Method)
+		a.note("params", string(m.Params))
 		a.answer(m, map[string]any{"sessionId": "agent-session"})
 	case "session/prompt":
 		a.prompt(m)
 	case "session/cancel":
 		a.cancel = true
+	case "session/set_mode", "_test/echo":
+		a.answer(m, map[string]any{"got": m.Params})
+	case "_test/note":
+		a.note("notes", string(m.Params))
 	default:
+		if m.ID == nil {
+			return
+		}
 		write(map[string]any{"id": m.ID, "error": map[string]any{"code": -32601, "message": "no " + m.Method}})
 	}
 }
@@ -248,6 +266,18 @@ func (a *agent) prompt(m message) {
 					break
 				}
 			}
+		case "read": // a file of the editor's
+			write(map[string]any{"id": "r1", "method": "fs/read_text_file", "params": map[string]any{"sessionId": "agent-session", "path": arg, "_meta": map[string]int{"n": 1}}})
+			for a.in.Scan() {
+				if r := a.in.Text(); strings.Contains(r, `"r1"`) {
+					say("[" + r + "]")
+					break
+				}
+			}
+		case "odd": // an update with what nobody knows
+			update(map[string]any{"sessionUpdate": "agent_message_chunk", "content": map[string]any{"type": "text", "text": "<odd>", "annotations": map[string]int{"x": 1}}, "_meta": map[string]any{"deep": []int{1, 2}}, "later": "yes"})
+			update(map[string]any{"sessionUpdate": "of_a_later_version", "what": 1e3})
+			write(map[string]any{"method": "_test/says", "params": map[string]any{"sessionId": "agent-session", "hm": true}})
 		case "long": // lines that are too long, and some that are just not
 			for range 5 {
 				say(strings.Repeat("x", 17<<20))

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,17 +22,24 @@ type agent struct {
 	proc     *agentproc.Process
 	ending   chan struct{} // closed when nothing that it says counts any more
 	calls    uint64
-	waits    map[uint64]string // calls that are not answered, with their methods
-	deadline time.Time         // for the calls until it is ready
+	waits    map[uint64]call // calls that are not answered
+	deadline time.Time       // for the calls until it is ready
 	info     acp.Initialized
 	session  string // the agent's id of it; "" until it is ready
 	ready    bool
 	opening  string            // the method by which its session is opened
 	found    map[string]bool   // ids of messages in its history
 	asks     map[string]*asked // permissions that it waits for, by request
+	passed   map[string]func() // requests that the editor was passed, by id, with what withdraws them
 	rubbish  int
 	first    string // line of rubbish
 	broken   error  // nothing can be sent to it
+}
+
+// call is a request to the agent.
+type call struct {
+	method   string
+	answered func(acp.Message) error // takes the answer; nil: runner.answered does
 }
 
 // maxRubbish is how many lines that are no messages an agent may print.
@@ -42,7 +47,15 @@ const maxRubbish = 1000
 
 // startAgent starts the agent's process, and asks what it is.
 func (r *runner) startAgent() error {
+	started := r.cfg.Started
+	r.cfg.Started = nil
+	if started != nil && started.ended() {
+		started = nil
+	}
 	mark := agentproc.NewMark()
+	if started != nil {
+		mark = started.proc.Identity().Mark
+	}
 	id := agentproc.NewIdentity(mark)
 	if err := r.journal.write(record{Agent: &id}); err != nil {
 		return err
@@ -51,12 +64,18 @@ func (r *runner) startAgent() error {
 		return err
 	}
 	crashpoint.Hit(crashpoint.RunStartBefore)
-	proc, err := agentproc.Start(agentproc.Config{Command: r.cfg.Command, Dir: r.cfg.Dir, Env: environ(), Mark: mark, Grace: r.cfg.Grace})
-	if err != nil {
-		return errors.Join(r.journal.write(record{Ended: mark}), r.agentGone(err.Error(), "failed"))
+	a := &agent{ending: make(chan struct{}), waits: map[uint64]call{}, found: map[string]bool{}, asks: map[string]*asked{}, passed: map[string]func(){}}
+	if started != nil {
+		a.proc, a.calls, a.info = started.proc, started.calls, started.info
+	} else {
+		proc, err := r.cfg.start(mark)
+		if err != nil {
+			return errors.Join(r.journal.write(record{Ended: mark}), r.agentGone(err.Error(), "failed"))
+		}
+		a.proc = proc
 	}
-	a := &agent{proc: proc, ending: make(chan struct{}), waits: map[uint64]string{}, found: map[string]bool{}, asks: map[string]*asked{}}
 	r.agent = a
+	proc := a.proc
 	id = proc.Identity()
 	if err := r.journal.write(record{Agent: &id}); err != nil {
 		return err
@@ -67,14 +86,12 @@ func (r *runner) startAgent() error {
 		<-proc.Exited()
 		_ = proc.End(context.Background()) // ended reports it
 	}()
+	if started != nil {
+		return r.openSession()
+	}
 	a.deadline = time.Now().Add(r.cfg.StartWait)
-	r.call(acp.MethodInitialize, acp.InitializeParams{ProtocolVersion: acp.Version, Client: acp.Info{Name: "mooring", Title: "Mooring", Version: r.cfg.Version}}, nil)
+	r.call(acp.MethodInitialize, r.cfg.initialize(), nil)
 	return nil
-}
-
-// environ returns this process's environment without what is Mooring's: it may have refs, and passwords of databases.
-func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MOORING_") })
 }
 
 // read reads the agent's lines until there are no more.
@@ -124,6 +141,7 @@ func (r *runner) endAgent() error {
 	close(a.ending)
 	err := a.proc.End(r.work)
 	r.agent = nil
+	a.forgetCalls()
 	if err != nil {
 		return fmt.Errorf("end the agent: %w", err)
 	}
@@ -158,8 +176,8 @@ func (a *agent) saidRubbish() string {
 
 // waitsFor names the calls that are not answered.
 func (a *agent) waitsFor() string {
-	for _, method := range a.waits {
-		return method
+	for _, c := range a.waits {
+		return c.method
 	}
 	return "anything"
 }
@@ -167,7 +185,7 @@ func (a *agent) waitsFor() string {
 // call sends the agent a request; done is called when it is written, by another goroutine.
 func (r *runner) call(method string, params any, done func(error)) {
 	r.agent.calls++
-	r.agent.waits[r.agent.calls] = method
+	r.agent.waits[r.agent.calls] = call{method: method}
 	r.send(acp.Call(r.agent.calls, method, params), done)
 }
 
@@ -190,13 +208,18 @@ func (r *runner) message(m acp.Message, err error) error {
 		}
 		return nil
 	case m.Kind == acp.Response:
-		method := a.waits[m.Call]
+		c := a.waits[m.Call]
 		delete(a.waits, m.Call)
-		return r.answered(method, m)
+		if c.answered != nil {
+			return c.answered(m)
+		}
+		return r.answered(c.method, m)
 	case m.Method == acp.MethodUpdate:
 		return r.updated(m.Params)
 	case m.Kind == acp.Request && m.Method == acp.MethodPermission:
 		return r.permission(m)
+	case r.cfg.Editor != nil:
+		return r.passOn(m)
 	case m.Kind == acp.Request:
 		r.send(acp.Refusal(m.ID, acp.CodeMethodNotFound, m.Method+": not supported by this client"), nil)
 	}
@@ -208,14 +231,9 @@ func (r *runner) answered(method string, m acp.Message) error {
 	a := r.agent
 	switch method {
 	case acp.MethodInitialize:
-		info, err := acp.Read[acp.Initialized](m.Result)
-		switch {
-		case m.Error != nil:
-			return r.failAgent("the agent refused to begin: " + m.Error.Error())
-		case err != nil:
-			return r.failAgent("the agent's answer to initialize is " + err.Error())
-		case info.ProtocolVersion != acp.Version:
-			return r.failAgent(fmt.Sprintf("the agent speaks version %d of the protocol, and this is for version %d", info.ProtocolVersion, acp.Version))
+		info, err := initialized(m)
+		if err != nil {
+			return r.failAgent(err.Error())
 		}
 		a.info = info
 		return r.openSession()
@@ -230,29 +248,39 @@ func (r *runner) answered(method string, m acp.Message) error {
 // openSession opens the agent's session: the one that it had, where it can.
 func (r *runner) openSession() error {
 	a, was := r.agent, r.journal.acp
-	p := acp.SessionParams{Dir: r.cfg.Dir, Servers: []json.RawMessage{}}
 	switch {
 	case was == nil || was.Dir != r.cfg.Dir:
-		a.opening = acp.MethodNew
-	case a.info.Capabilities.Load && len(r.leftOver) > 0: // its history tells whether it got the prompt
-		a.opening, p.ID = acp.MethodLoad, was.ID
+		r.open(acp.MethodNew, "")
+	case a.info.Capabilities.Load && (len(r.leftOver) > 0 || r.repeats()): // its history tells whether it got the prompt
+		r.open(acp.MethodLoad, was.ID)
 	case a.info.CanResume():
-		a.opening, p.ID = acp.MethodResume, was.ID
+		r.open(acp.MethodResume, was.ID)
 	case a.info.Capabilities.Load:
-		a.opening, p.ID = acp.MethodLoad, was.ID
+		r.open(acp.MethodLoad, was.ID)
 	default:
 		return r.openNew("it cannot go on with an earlier session, so it does not remember what was before")
 	}
-	a.deadline = time.Now().Add(r.cfg.StartWait)
-	r.call(a.opening, p, nil)
 	return nil
+}
+
+// open opens a session of the agent by a method; id is "" for a new one.
+func (r *runner) open(method, id string) {
+	a := r.agent
+	a.opening, a.deadline = method, time.Now().Add(r.cfg.StartWait)
+	if r.cfg.Open == nil {
+		r.call(method, acp.SessionParams{ID: id, Dir: r.cfg.Dir, Servers: []json.RawMessage{}}, nil)
+		return
+	}
+	params := acp.With(r.cfg.Open, "sessionId", nil)
+	if id != "" {
+		params = acp.With(params, "sessionId", id)
+	}
+	r.call(method, params, nil)
 }
 
 // openNew opens a new session of the agent, in place of an earlier one.
 func (r *runner) openNew(note string) error {
-	r.agent.opening = acp.MethodNew
-	r.agent.deadline = time.Now().Add(r.cfg.StartWait)
-	r.call(acp.MethodNew, acp.SessionParams{Dir: r.cfg.Dir, Servers: []json.RawMessage{}}, nil)
+	r.open(acp.MethodNew, "")
 	r.cfg.Report("the agent: " + note)
 	return r.commit(r.rec.SetState(func(s *acprecord.State) { s.Note = note }))
 }
@@ -261,6 +289,7 @@ func (r *runner) openNew(note string) error {
 func (r *runner) opened(method string, m acp.Message) error {
 	a := r.agent
 	result, err := acp.Read[acp.SessionResult](m.Result)
+	r.refused = m.Error
 	switch {
 	case m.Error != nil && method != acp.MethodNew:
 		return r.openNew("it could not go on with its session (" + m.Error.Error() + "), so it does not remember what was before")
@@ -288,6 +317,11 @@ func (r *runner) opened(method string, m acp.Message) error {
 	if err != nil {
 		return err
 	}
+	if e := r.cfg.Editor; e != nil && !r.wasOpened {
+		r.wasOpened, r.held = true, true
+		e.Opened(method, m.Result, Controls{r})
+		return nil
+	}
 	return r.isReady()
 }
 
@@ -296,6 +330,7 @@ func (r *runner) updated(params json.RawMessage) error {
 	a := r.agent
 	u, err := acp.Read[acp.UpdateParams](params)
 	if err != nil {
+		r.showUpdate(params, true)
 		return r.message(acp.Message{}, fmt.Errorf("%w: %w", acp.ErrNoMessage, err))
 	}
 	said := false // it is about a turn
@@ -307,6 +342,7 @@ func (r *runner) updated(params json.RawMessage) error {
 	default:
 		said = true
 	}
+	r.showUpdate(params, said || u.Update.Kind == acp.UserChunk)
 	switch {
 	case !a.ready && said: // its history, which is recorded
 		return nil
@@ -336,7 +372,7 @@ func (r *runner) agentGone(why, state string) error {
 		case GoOn:
 			switch {
 			case p.Claim == 0: // the answer to the claim comes
-			case state == "failed":
+			case state == "failed" || r.own[p.Request] != nil: // nobody would wait for it
 				err = r.refuse(why)
 			default:
 				err = r.giveBack()
@@ -358,9 +394,24 @@ func (r *runner) agentGone(why, state string) error {
 	case r.everReady:
 		r.cfg.Report(why)
 	default:
-		err = errors.New(why)
+		err = &openError{why, r.refused}
 	}
 	return err
+}
+
+// openError is why an agent never was ready.
+type openError struct {
+	why    string
+	answer *acp.Error // to the opening of its session; nil for none
+}
+
+func (e *openError) Error() string { return e.why }
+
+func (e *openError) Unwrap() error {
+	if e.answer == nil {
+		return nil
+	}
+	return e.answer
 }
 
 // uuidOf returns a UUID made from a text.

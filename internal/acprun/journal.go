@@ -45,7 +45,9 @@ type prompt struct {
 	At      int64  `json:"at,omitempty"`    // Unix ms, when it was taken
 	First   bool   `json:"first,omitempty"` // its batch puts the session's value
 
-	fresh bool // it was taken in this run
+	fresh  bool            // it was taken in this run
+	result json.RawMessage // of the agent, as the editor gets it
+	failed error           // why there is none
 }
 
 // journal is the open file, with what it says.
@@ -72,7 +74,7 @@ func openJournal(name string) (*journal, error) {
 	lock, err := filelock.Open(name + ".lock")
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
-		return nil, fault.InUse.With("another mooring run has this session: end that first")
+		return nil, fault.InUse.With("another mooring run, or mooring acp, has this session: end that first")
 	case lock == nil:
 		return nil, fmt.Errorf("lock the journal: %w", err)
 	} // else it is locked, or on a file system without locks

@@ -18,6 +18,10 @@ type asked struct {
 	id      json.RawMessage   // of the agent's question
 	options map[string]string // the agent's ids, by the request's
 	reject  string            // the agent's id of the option that refuses it this time; "" if it offers none
+	digest  string            // of what is shown
+
+	withdraw func()    // from the editor; nil if it was not asked, or has answered
+	answered time.Time // by the editor, whose answer is on its way; zero: not
 }
 
 // Bounds of permissions.
@@ -75,6 +79,7 @@ func (r *runner) permission(m acp.Message) error {
 		return err
 	}
 	r.committed = time.Now()
+	r.askEditor(id, ask, payload, m)
 	go func() { // this ref may not be allowed to ask
 		results, err := ticket.Wait(r.ctx)
 		if err == nil {
@@ -87,7 +92,7 @@ func (r *runner) permission(m acp.Message) error {
 			if r.agent != a || a.asks[id] == nil {
 				return nil
 			}
-			delete(a.asks, id)
+			r.endAsk(id)
 			r.refuseAsk(ask)
 			r.cfg.Report("a permission could not be asked for, and was refused: " + err.Error())
 			return r.commit(r.rec.SetState(func(s *acprecord.State) {
@@ -107,13 +112,22 @@ func (r *runner) decided(req *client.Request) error {
 	if ask == nil {
 		return nil
 	}
-	delete(r.agent.asks, req.ID)
+	r.endAsk(req.ID)
 	if option, ok := ask.options[req.Choice]; ok && req.State == client.RequestAnswered {
 		r.send(acp.Result(ask.id, acp.Selected(option)), nil)
 		return nil
 	}
 	r.refuseAsk(ask)
 	return nil
+}
+
+// endAsk ends a permission that the agent waits for: it is about to be answered.
+func (r *runner) endAsk(id string) {
+	ask := r.agent.asks[id]
+	delete(r.agent.asks, id)
+	if ask.withdraw != nil {
+		ask.withdraw()
+	}
 }
 
 // refuseAsk tells the agent that it may not.
@@ -129,7 +143,7 @@ func (r *runner) refuseAsk(ask *asked) {
 func (r *runner) cancelAsks() error {
 	b := r.cfg.Session.Batch()
 	for id, ask := range r.agent.asks {
-		delete(r.agent.asks, id)
+		r.endAsk(id)
 		r.send(acp.Result(ask.id, acp.Cancelled()), nil)
 		b.Withdraw(id, "the turn was stopped, or is over")
 	}

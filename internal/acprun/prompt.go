@@ -45,6 +45,9 @@ func (r *runner) request(req *client.Request) error {
 	}
 	r.queue = slices.DeleteFunc(r.queue, func(q *client.Request) bool { return q.ID == req.ID })
 	mine := req.Claim != nil && req.Claim.Outbox == r.cfg.Client.Outbox().ID() && req.Claim.Worker == worker
+	if own := r.own[req.ID]; own != nil && req.State.Ended() {
+		r.endedElsewhere(req)
+	}
 	switch {
 	case req.State.Ended(), r.done[req.ID], r.current != nil && r.current.Request == req.ID:
 		return nil
@@ -64,12 +67,12 @@ func (r *runner) request(req *client.Request) error {
 
 // next begins with the next prompt, if there is one and nothing else is worked on.
 func (r *runner) next() error {
-	if r.current != nil || len(r.queue) == 0 || len(r.leftOver) > 0 || r.ctx.Err() != nil {
+	if r.current != nil || len(r.queue) == 0 || len(r.leftOver) > 0 || r.held || r.ctx.Err() != nil {
 		return nil
 	}
 	req := r.queue[0]
 	r.queue = r.queue[1:]
-	r.payload, r.stopping = req.Payload, time.Time{}
+	r.payload, r.asker, r.stopping = req.Payload, req.AskedBy, time.Time{}
 	if p := r.journal.prompts[req.ID]; p != nil && req.Claim != nil { // an earlier run has claimed it
 		now := *p
 		r.current = &now
@@ -94,6 +97,9 @@ func (r *runner) next() error {
 			}
 			if err != nil { // it is another's, or has ended, or this ref may not
 				r.cfg.Report(fmt.Sprintf("prompt %s: %v", req.ID, err))
+				if fault.CodeOf(err) != fault.Conflict { // another's answer is the editor's, too
+					r.settle(req.ID, nil, err)
+				}
 				return errors.Join(r.drop(), r.next())
 			}
 			return r.claimed(result.Claim)
@@ -124,6 +130,9 @@ func (r *runner) claimed(claim uint64) error {
 	if p.Stage == Claiming {
 		p.fresh = true
 		p.User, p.Turn, p.UUID = "user_"+p.Request, "turn_"+p.Request, uuidOf(r.cfg.Session.ID()+"/"+p.Request)
+		if own := r.own[p.Request]; own != nil && own.message != "" {
+			p.UUID = own.message
+		}
 		p.Begin, p.End = ulid.Make().String(), ulid.Make().String()
 		p.At, p.First = time.Now().UnixMilli(), r.rec.Begun() == 0
 		if err := r.stage(Taken); err != nil {
@@ -202,8 +211,10 @@ func (r *runner) hand() error {
 		return err
 	}
 	if !r.stopping.IsZero() {
+		p.failed = errors.New("stopped before the agent got it")
 		return r.finish(r.rec.Fail(time.Now(), true, "Stopped", "stopped before the agent got it"), map[string]any{"message": p.Turn, "stopReason": acp.StopCancelled})
 	}
+	r.showPrompt(content)
 	crashpoint.Hit(crashpoint.RunHandBefore)
 	if err := r.stage(Handing); err != nil {
 		return err
@@ -254,13 +265,13 @@ func (r *runner) prompted(m acp.Message) error {
 	result, err := acp.Read[acp.PromptResult](m.Result)
 	switch {
 	case m.Error != nil:
-		answer["error"] = m.Error.Error()
+		answer["error"], p.failed = m.Error.Error(), m.Error
 		ops = r.rec.Fail(now, !r.stopping.IsZero(), "AgentError", m.Error.Error())
 	case err != nil:
-		answer["error"] = err.Error()
+		answer["error"], p.failed = err.Error(), fmt.Errorf("the agent's answer to the prompt is %w", err)
 		ops = r.rec.Fail(now, !r.stopping.IsZero(), "AgentError", "the agent's answer to the prompt is "+err.Error())
 	default:
-		answer["stopReason"] = result.StopReason
+		answer["stopReason"], p.result = result.StopReason, m.Result
 		ops = r.rec.Result(now, &result)
 	}
 	if err := r.cancelAsks(); err != nil {
@@ -302,6 +313,7 @@ func (r *runner) end(p *prompt, ops []acprecord.Op, request func(b *client.Batch
 		return err
 	}
 	r.done[p.Request] = true
+	r.settle(p.Request, p.result, p.failed)
 	if r.current == p {
 		r.current, r.payload, r.stopping = nil, nil, time.Time{}
 	}
@@ -311,6 +323,7 @@ func (r *runner) end(p *prompt, ops []acprecord.Op, request func(b *client.Batch
 // refuse ends the current prompt, which the agent did not get.
 func (r *runner) refuse(why string) error {
 	p := r.current
+	p.failed = errors.New("the agent did not get it: " + why)
 	content, err := blocks(r.payload)
 	if err != nil {
 		content = []json.RawMessage{}
@@ -318,7 +331,7 @@ func (r *runner) refuse(why string) error {
 	if err := r.record(content); err != nil {
 		return err
 	}
-	err = r.finish(r.rec.Fail(time.Now(), !r.stopping.IsZero(), "NotHanded", why), map[string]any{"message": p.Turn, "error": "the agent did not get it: " + why})
+	err = r.finish(r.rec.Fail(time.Now(), !r.stopping.IsZero(), "NotHanded", why), map[string]any{"message": p.Turn, "error": p.failed.Error()})
 	if err != nil || !r.everReady {
 		return err
 	}
@@ -340,6 +353,7 @@ func (r *runner) giveBack() error {
 // endUnknown ends a prompt of which nobody knows whether the agent has got it.
 func (r *runner) endUnknown(p *prompt, why string) error {
 	const text = "nobody knows whether the agent got it: "
+	p.failed = errors.New(text + why)
 	ops := []acprecord.Op{r.rec.Abandoned(p.Turn, false, "Unknown", text+why)}
 	if r.rec.Turn() == p.Turn {
 		ops = r.rec.Fail(time.Now(), false, "Unknown", text+why)
@@ -350,6 +364,7 @@ func (r *runner) endUnknown(p *prompt, why string) error {
 // interrupted ends a prompt that the agent has got and not finished.
 func (r *runner) interrupted(p *prompt, why string) error {
 	stopped := r.current == p && !r.stopping.IsZero()
+	p.failed = errors.New(why)
 	ops := []acprecord.Op{r.rec.Abandoned(p.Turn, stopped, "Interrupted", why)}
 	if r.rec.Turn() == p.Turn {
 		ops = r.rec.Fail(time.Now(), stopped, "Interrupted", why)
@@ -381,10 +396,18 @@ func (r *runner) stop(req *client.Request) error {
 	running := p != nil && p.Turn != "" && p.Turn == req.Message
 	b := r.cfg.Session.Batch()
 	b.Answer(req.ID, client.AnswerOptions{Payload: map[string]bool{"stopped": running}})
-	if err := r.commitBatch(b); err != nil || !running || !r.stopping.IsZero() {
+	if err := r.commitBatch(b); err != nil || !running {
 		return err
 	}
-	if p.Stage == Claiming || p.Stage == Taken {
+	return r.stopTurn()
+}
+
+// stopTurn stops what is worked on.
+func (r *runner) stopTurn() error {
+	switch p := r.current; {
+	case p == nil || !r.stopping.IsZero():
+		return nil
+	case p.Stage == Claiming || p.Stage == Taken:
 		r.stopping = time.Now()
 		return nil
 	}

@@ -4,6 +4,7 @@ package acprun
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/acp"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 	"github.com/mooring-rpc/mooring/internal/agentproc"
 	"github.com/mooring-rpc/mooring/internal/defaults"
@@ -26,6 +28,12 @@ type Config struct {
 	Command []string // the agent's program and its arguments
 	Dir     string   // where it works: an absolute path
 	Version string   // of this program
+
+	Editor     Editor          // before which a person sits; nil: there is none
+	Initialize json.RawMessage // what the agent's client says of itself; nil: that it is Mooring, and can nothing
+	Open       json.RawMessage // with what else the agent's session is opened; nil: nothing
+	History    bool            // the editor wants the agent to repeat what was before, where it can
+	Started    *Started        // the agent's process; nil: it is to be started. Run ends it
 
 	PermissionTimeout time.Duration // after which a permission is refused; 0: never
 	Report            func(line string)
@@ -56,7 +64,8 @@ type runner struct {
 
 	agent     *agent
 	everReady bool
-	leftOver  []*prompt // of an earlier run, handed or about to be
+	refused   *acp.Error // what the agent answered to the opening of its session, last
+	leftOver  []*prompt  // of an earlier run, handed or about to be
 	current   *prompt
 	payload   []byte // of current, if it is not handed yet
 	queue     []*client.Request
@@ -64,19 +73,25 @@ type runner struct {
 	stopping  time.Time       // when the turn was asked to stop; zero: it was not
 	renewed   time.Time       // the claim of current
 	committed time.Time       // the newest ops
+	asker     string          // actor of current, if it is not handed yet
+
+	own       map[string]*ownPrompt // of the editor, by request
+	wasOpened bool                  // the editor was told that the agent's session is open
+	held      bool                  // it is not shown that yet: no prompt is begun
 }
 
 // Run runs an agent until ctx ends, which is no error, or until that makes no sense any more: the agent cannot be started,
 // or the session's ref is dead. What the agent was doing is then ended, and nothing of it is left.
 func Run(ctx context.Context, cfg Config) (err error) {
-	defaults.Set(&cfg.StartWait, 2*time.Minute)
-	defaults.Set(&cfg.StopWait, 20*time.Second)
-	if cfg.Report == nil {
-		cfg.Report = func(string) {}
-	}
+	cfg.setDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &runner{cfg: cfg, ctx: ctx, work: context.WithoutCancel(ctx), events: make(chan func() error), over: make(chan struct{}), done: map[string]bool{}}
+	r := &runner{cfg: cfg, ctx: ctx, work: context.WithoutCancel(ctx), events: make(chan func() error), over: make(chan struct{}), done: map[string]bool{}, own: map[string]*ownPrompt{}}
+	defer func() {
+		if s := r.cfg.Started; s != nil { // it was not taken over
+			err = errors.Join(err, s.End())
+		}
+	}()
 	if r.journal, err = openJournal(cfg.Journal); err != nil {
 		return err
 	}
@@ -113,6 +128,14 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		err = nil
 	}
 	return errors.Join(err, r.shutdown())
+}
+
+func (cfg *Config) setDefaults() {
+	defaults.Set(&cfg.StartWait, 2*time.Minute)
+	defaults.Set(&cfg.StopWait, 20*time.Second)
+	if cfg.Report == nil {
+		cfg.Report = func(string) {}
+	}
 }
 
 // post has the loop call f, and waits until it takes it.
@@ -155,6 +178,7 @@ func (r *runner) due() time.Time {
 		soonest(r.agent.deadline)
 	}
 	soonest(r.stopBy())
+	soonest(r.noticeBy())
 	if r.rec.Turn() != "" {
 		soonest(r.committed.Add(quietEvery))
 	}
@@ -187,6 +211,7 @@ func (r *runner) tick(now time.Time) error {
 			return err
 		}
 	}
+	r.noticeWaiting(now)
 	if r.current != nil && r.current.Claim != 0 && now.After(r.renewed.Add(renewEvery)) {
 		r.renewed = now
 		b := r.cfg.Session.Batch()
@@ -278,8 +303,13 @@ func (r *runner) shutdown() error {
 		}
 	}
 	r.queue = nil
+	err = errors.Join(err, r.withdrawOwn(errGone))
 	if r.agent != nil {
-		err = errors.Join(err, r.endAgent(), r.agentGone("mooring run was ended", "ended"))
+		why := "mooring run was ended"
+		if cause := context.Cause(r.ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			why = cause.Error()
+		}
+		err = errors.Join(err, r.endAgent(), r.agentGone(why, "ended"))
 	}
 	return err
 }

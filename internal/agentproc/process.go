@@ -3,7 +3,6 @@ package agentproc
 // A running process: its start, its lines in both directions and its end.
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -59,7 +58,7 @@ type Process struct {
 	id  Identity
 
 	in, out *os.File
-	lines   *bufio.Reader
+	lines   *LineReader
 	stderr  tail
 	platform
 
@@ -115,7 +114,7 @@ func Start(cfg Config) (*Process, error) {
 		_, _ = ourIn.Close(), ourOut.Close()
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
-	p.lines = bufio.NewReaderSize(p.out, 64<<10)
+	p.lines = NewLineReader(p.out, cfg.MaxLine)
 	go p.write()
 	return p, nil
 }
@@ -167,34 +166,13 @@ func (p *Process) ExitText() string {
 // Stderr returns the end of what the process printed to standard error.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// ErrLongLine is reported for a line that is longer than Config.MaxLine, once it has been read to its end.
-var ErrLongLine = errors.New("the agent printed a line that is too long")
-
-// ReadLine returns the next line without its line feed; it is valid until the next call. The error is ErrLongLine,
-// after which the next line can be read, or final: io.EOF, or another after End. A last line without a line feed
-// is no line: it was cut off.
+// ReadLine returns the next line, as LineReader.ReadLine. The error is ErrLongLine, or final: io.EOF, or another after End.
 func (p *Process) ReadLine() ([]byte, error) {
-	var line []byte
-	for long := false; ; {
-		part, err := p.lines.ReadSlice('\n')
-		if !long && len(line)+len(part) > p.cfg.MaxLine+1 {
-			long, line = true, nil
-		}
-		if !long && (len(line) > 0 || err == bufio.ErrBufferFull) {
-			line = append(line, part...)
-		}
-		switch {
-		case err == nil && long:
-			return nil, ErrLongLine
-		case err == nil && len(line) > 0:
-			return bytes.TrimSuffix(line, []byte("\n")), nil
-		case err == nil:
-			return bytes.TrimSuffix(part, []byte("\n")), nil
-		case err != bufio.ErrBufferFull:
-			_ = p.out.Close()
-			return nil, err
-		}
+	line, err := p.lines.ReadLine()
+	if err != nil && err != ErrLongLine {
+		_ = p.out.Close()
 	}
+	return line, err
 }
 
 // Send queues a line, which gets a line feed, and does not wait. The error is that of an earlier line, or ErrStuck. done,
