@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/acpagent"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -37,10 +38,11 @@ type editorMessage struct {
 // editor is an editor with its process of mooring acp.
 type editor struct {
 	*runRig
-	dir string // the project
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *os.File // unread while stopped
+	dir   string // the project
+	crash string // the step at which mooring acp is killed; "": none
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *os.File // unread while stopped
 
 	mu      sync.Mutex
 	msgs    []editorMessage
@@ -67,7 +69,7 @@ func (e *editor) start(flags ...string) {
 	e.t.Helper()
 	args := append([]string{"acp", "--home", e.home()}, flags...)
 	e.cmd = exec.Command(os.Args[0], append(append(args, "--"), e.agentCommand()...)...)
-	e.cmd.Env = append(os.Environ(), asMooring+"=1")
+	e.cmd.Env = append(os.Environ(), asMooring+"=1", crashpoint.Env+"="+e.crash)
 	e.cmd.Stderr = e.err
 	in, err := e.cmd.StdinPipe()
 	if err != nil {

@@ -36,27 +36,35 @@ func TestRunsAreKilledAtEveryStep(t *testing.T) {
 	runsAreKilled(t, func(step, agent int) bool { return step%4 == agent })
 }
 
+// killedEnd is what becomes of a prompt whose runner is killed.
+type killedEnd struct {
+	words string
+	got   int // how often the agent gets it
+}
+
+const (
+	endAnswered    = "answered end_turn"
+	endUnknown     = "unknown"
+	endInterrupted = "answered error the runner was ended"
+)
+
+// killedEnds are the ends by the step at which the runner is killed.
+var killedEnds = map[string]killedEnd{
+	crashpoint.RunStartBefore: {endAnswered, 1},
+	crashpoint.RunStartAfter:  {endAnswered, 1},
+	crashpoint.RunClaimBefore: {endAnswered, 1},
+	crashpoint.RunClaimAfter:  {endAnswered, 1},
+	crashpoint.RunHandBefore:  {endAnswered, 1},
+	crashpoint.RunHanding:     {endUnknown, 0},
+	crashpoint.RunHanded:      {endUnknown, -1}, // it was written: whether the agent has read it depends on the agent
+	crashpoint.RunHeard:       {endInterrupted, 1},
+	crashpoint.RunEndBefore:   {endInterrupted, 1},
+	crashpoint.RunEndAfter:    {endAnswered, 1},
+}
+
 // runsAreKilled kills the runner at each step of a prompt's way, with agents that load their sessions, resume them, or
 // neither, and lets another go on. It leaves out what has no part.
 func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
-	// What becomes of the prompt, and how often the agent gets it.
-	type end struct {
-		words string
-		got   int
-	}
-	answered, unknown, interrupted := "answered end_turn", "unknown", "answered error the runner was ended"
-	ends := map[string]end{
-		crashpoint.RunStartBefore: {answered, 1},
-		crashpoint.RunStartAfter:  {answered, 1},
-		crashpoint.RunClaimBefore: {answered, 1},
-		crashpoint.RunClaimAfter:  {answered, 1},
-		crashpoint.RunHandBefore:  {answered, 1},
-		crashpoint.RunHanding:     {unknown, 0},
-		crashpoint.RunHanded:      {unknown, -1}, // it was written: whether the agent has read it depends on the agent
-		crashpoint.RunHeard:       {interrupted, 1},
-		crashpoint.RunEndBefore:   {interrupted, 1},
-		crashpoint.RunEndAfter:    {answered, 1},
-	}
 	agents := []struct {
 		name   string
 		script acpagent.Script
@@ -74,7 +82,7 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 			t.Run(point+" "+agent.name, func(t *testing.T) {
 				t.Parallel()
 				script := agent.script
-				want, ok := ends[point]
+				want, ok := killedEnds[point]
 				if !ok {
 					t.Fatal("the table has no end for it")
 				}
@@ -97,8 +105,8 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 				text := fmt.Sprint(got["state"], " ", got["answer"], got["reason"])
 				prompts := len(g.prompts())
 				if want.got == -1 {
-					if want.words = unknown; prompts == 1 && script.Load && !script.NoIDs {
-						want.words = interrupted // its history has the prompt
+					if want.words = endUnknown; prompts == 1 && script.Load && !script.NoIDs {
+						want.words = endInterrupted // its history has the prompt
 					}
 				} else if prompts != want.got {
 					t.Errorf("the agent got it %d times", prompts)
@@ -111,7 +119,7 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 						t.Errorf("it ended as %s, without %q", text, word)
 					}
 				}
-				if got := g.prompts(); want.words != unknown && (len(got) != 1 || got[0] != "say:a") {
+				if got := g.prompts(); want.words != endUnknown && (len(got) != 1 || got[0] != "say:a") {
 					t.Errorf("the agent got %q", got)
 				}
 				if m := g.runIn("", "session", "get", g.session, "message/turn_"+id).out; prompts == 1 && !strings.Contains(m, `"completed":`) {
