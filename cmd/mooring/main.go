@@ -66,6 +66,7 @@ var commands = []func(*cliEnv) *cobra.Command{
 	relayCmd,
 	sessionCmd,
 	runCmd,
+	attachCmd,
 	watchCmd,
 	acpCmd,
 	shareCmd,

@@ -22,7 +22,7 @@ export class Machine {
   #origin = "";
 
   /** A machine whose project's config says to share at `share` and to ask `model`. Its processes end with the test. */
-  static async with(t, name, { share, model, mode = "manual", permission = "allow" }) {
+  static async with(t, name, { share, model, mode = "manual", permission = "allow", env = {} }) {
     const m = new Machine();
     const dir = await folder(t, name);
     m.#home = path.join(dir, "home");
@@ -32,7 +32,7 @@ export class Machine {
     m.#env = {
       PATH: process.env.PATH, HOME: m.#home, TMPDIR: dir,
       XDG_DATA_HOME: xdg("data"), XDG_CONFIG_HOME: xdg("config"), XDG_STATE_HOME: xdg("state"), XDG_CACHE_HOME: xdg("cache"),
-      OPENCODE_DISABLE_AUTOUPDATE: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
+      OPENCODE_DISABLE_AUTOUPDATE: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", OPENCODE_DISABLE_LSP_DOWNLOAD: "1", ...env,
     };
     await fs.writeFile(path.join(m.project, "README.md"), "# a project\n");
     for (const args of [["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "init"]]) {

@@ -1,0 +1,195 @@
+// mooring attach: ties a running agent to a session, over the agent's own API.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/attach"
+	"github.com/mooring-rpc/mooring/internal/loopback"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// attachFlags are what is tied to what.
+type attachFlags struct {
+	url, opencode                  string
+	remote                         bool
+	owner, session, shareTo, label string
+}
+
+func attachCmd(sh *cliEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "attach",
+		Short: "Tie a running agent to a session: record what it does, hand it what is asked of it",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	h := withHome(sh, cmd)
+	cmd.AddCommand(attachOpencodeCmd(h))
+	h.completeRefs(cmd)
+	return cmd
+}
+
+func attachOpencodeCmd(h *homeFlags) *cobra.Command {
+	var f attachFlags
+	cmd := &cobra.Command{
+		Use:   "opencode",
+		Short: "Tie a session of a running opencode to one here, both ways",
+		Long: "Record what a running opencode does (its terminal, started with opencode --port 4096, or opencode serve)\n" +
+			"in a session, and hand it what is asked there: prompts, each at most once and never of unknown fate,\n" +
+			"stops, and the answers to the permissions and questions that it asks, which can be answered in\n" +
+			"opencode as well. It is the session of opencode that was updated last, or that of --opencode-session.\n\n" +
+			"The same command again goes on with the same session. Ctrl-C ends the tie, and nothing else.\n" +
+			"A password of opencode's is taken from " + passwordEnv + ", its user from " + usernameEnv + ".\n\n" + refHelp,
+		Example: "  mooring attach opencode --share-to phone.ref\n  mooring attach opencode --url http://127.0.0.1:4096 --opencode-session ses_66a1…",
+		Args:    argCount(0, 0),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "url", "http://127.0.0.1:4096", "where opencode listens")
+	flags.BoolVar(&f.remote, "remote", false, "allow a --url of another machine, which is sent all prompts and opencode's password")
+	flags.StringVar(&f.opencode, "opencode-session", "", "opencode's id of the session, ses_… (default: the one that was updated last)")
+	ownerFlag(cmd, &f.owner)
+	flags.StringVar(&f.session, "session", "", "a REF of the session to record in (default: the one of the tie, or a new one)")
+	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
+	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.session != "" && f.label != "" {
+			return fault.Usage.With("--label is for a new session: leave it out with --session")
+		}
+		at, err := f.address()
+		if err != nil {
+			return err
+		}
+		file, err := newRefFile(f.shareTo, false)
+		if err != nil {
+			return err
+		}
+		body := func(ctx context.Context, c *client.Client) error { return h.attachOpencode(ctx, c, &f, file, at) }
+		if f.session == "" {
+			return h.withClient(cmd.Context(), body)
+		}
+		return h.withRef(cmd.Context(), f.session, body)
+	}
+	return cmd
+}
+
+// usernameEnv is opencode's own variable of the user of its API.
+const usernameEnv = "OPENCODE_SERVER_USERNAME"
+
+// address returns where opencode listens, with the password that the environment has.
+func (f *attachFlags) address() (*url.URL, error) {
+	u, err := url.Parse(f.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fault.Usage.With("--url is not an address of opencode's: http://127.0.0.1:PORT") // it may have a password
+	}
+	if !loopback.Is(u.Host) && !f.remote {
+		return nil, fault.Usage.With("--url names another machine (%s): say --remote if you mean that", u.Host)
+	}
+	if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
+		u.User = url.UserPassword(cmp.Or(os.Getenv(usernameEnv), "opencode"), password)
+	}
+	return u, nil
+}
+
+func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *attachFlags, file *refFile, at *url.URL) (err error) {
+	home, err := h.makeHomeDir()
+	if err != nil {
+		return err
+	}
+	ties := filepath.Join(home, "attached")
+	if err := privatedir.Make(ties, "the folder of ties"); err != nil {
+		return err
+	}
+	api := attach.NewAPI(at)
+	info, err := api.Choose(ctx, f.opencode)
+	if err != nil {
+		return err
+	}
+	tie, err := attach.OpenTie(ties, info.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tie.Close()) }()
+	s, err := h.sessionToAttach(ctx, c, f, tie)
+	if err != nil {
+		return err
+	}
+	if err := h.shareRun(ctx, c, s, file); err != nil {
+		return err
+	}
+	if err := h.rememberOwner(h.ownerUsed); err != nil {
+		return err
+	}
+	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": info.ID}, "%s\n", s.ID()); err != nil {
+		return err
+	}
+	fmt.Fprintf(h.env.err, "tied to opencode's session %s (%s)\n", info.ID, sanitizeLine(info.Title))
+	ended := make(chan struct{})
+	reporting, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(ended)
+		h.reportRelay(reporting, c)
+	}()
+	err = attach.Run(ctx, attach.Config{
+		Client: c, Session: s, Tie: tie, Opencode: api,
+		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+	})
+	stop()
+	<-ended
+	h.sayPending(context.WithoutCancel(ctx), c)
+	return err
+}
+
+// sessionToAttach returns the session of --session or of the tie, or a new one.
+func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+	if f.session != "" {
+		s, err := h.session(ctx, c, f.session)
+		if err != nil {
+			return nil, err
+		}
+		if was := tie.Session(); was != "" && was != s.ID() {
+			return nil, fault.InUse.With("opencode's session %s is recorded in %s: leave --session out", tie.Opencode(), was)
+		}
+		return s, tie.SetSession(s.ID(), capability.Ref{}, "")
+	}
+	owner, batch, err := tie.Begun()
+	switch {
+	case err != nil:
+		return nil, err
+	case tie.Session() != "" && batch == "":
+		return h.session(ctx, c, tie.Session())
+	}
+	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	if err != nil {
+		return nil, err
+	}
+	if batch == "" {
+		if owner, batch = space.NewOwner(), outbox.NewBatchID(); err == nil {
+			err = tie.SetSession(owner.Target(), owner, batch)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, b := space.Create(client.CreateOptions{External: tie.Opencode(), SharedExternal: true, ByTime: true, Label: f.label, Owner: owner, BatchID: batch})
+	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), nil, "creation", "what opencode does arrives later")
+	if refused != nil {
+		return nil, errors.Join(refused, tie.SetSession("", capability.Ref{}, "")) // another is begun the next time
+	}
+	if err != nil && fault.CodeOf(err) != fault.AlreadyExists { // an earlier process has committed it
+		return nil, err
+	}
+	return s, tie.SetSession(s.ID(), capability.Ref{}, "")
+}

@@ -1,0 +1,80 @@
+package attach
+
+// Which of opencode's sessions is meant.
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Info is what is looked at of a session's info.
+type Info struct {
+	ID        string `json:"id"`
+	Title     string `json:"title"`
+	Parent    string `json:"parentID"`
+	Directory string `json:"directory"`
+	Time      struct {
+		Updated  int64 `json:"updated"`
+		Archived int64 `json:"archived"`
+	} `json:"time"`
+}
+
+// maxListed bounds the sessions that an error lists.
+const maxListed = 10
+
+// Choose returns the session of an id or, for "", the one that was updated last. Requests are then for its folder.
+func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
+	var health struct {
+		Version string `json:"version"`
+	}
+	if err := a.get(ctx, "/global/health", nil, &health); err != nil && !isStatus(err, http.StatusNotFound) { // older ones have no such path
+		return nil, err
+	}
+	var list []Info
+	if id == "" {
+		if err := a.get(ctx, "/session", nil, &list); err != nil {
+			return nil, err
+		}
+		list = slices.DeleteFunc(list, func(s Info) bool { return s.Parent != "" || s.Time.Archived != 0 })
+		slices.SortStableFunc(list, func(x, y Info) int { return int(y.Time.Updated - x.Time.Updated) })
+		switch {
+		case len(list) == 0:
+			return nil, fault.NotFound.With("opencode at %s has no session in its folder: begin one there, or name one of another folder with --opencode-session ses_…", a)
+		case len(list) > 1 && list[0].Time.Updated == list[1].Time.Updated:
+			return nil, fault.Ambiguous.With("opencode has %d sessions, and the newest two were updated at the same time: say which with --opencode-session\n%s", len(list), listed(list))
+		}
+		a.dir = list[0].Directory
+		return &list[0], nil
+	}
+	info := &Info{}
+	err := a.get(ctx, sessionPath(id), nil, info)
+	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
+		if err := a.get(ctx, "/session", nil, &list); err != nil {
+			return nil, err
+		}
+		return nil, fault.NotFound.With("opencode at %s has no session %s; it has\n%s", a, fault.Clip(id), listed(list))
+	}
+	a.dir = info.Directory
+	return info, err
+}
+
+// listed returns a line for each session, the newest first.
+func listed(list []Info) string {
+	var lines []string
+	for _, s := range list[:min(len(list), maxListed)] {
+		lines = append(lines, fmt.Sprintf("  %s  %s  %s", s.ID, time.UnixMilli(s.Time.Updated).UTC().Format("2006-01-02T15:04:05Z"), fault.Clip(s.Title)))
+	}
+	if len(list) > maxListed {
+		lines = append(lines, fmt.Sprintf("  … and %d more", len(list)-maxListed))
+	}
+	if len(list) == 0 {
+		lines = append(lines, "  none")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,152 @@
+package attach
+
+// The file of a tie: which session of Mooring's one of opencode's is recorded in, and how far the prompt has come that is being handed over.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/filelock"
+	"github.com/mooring-rpc/mooring/internal/newfile"
+)
+
+// Tie is an open file, which one process at a time has.
+type Tie struct {
+	name string // without suffix
+	lock *os.File
+	rec  tieRecord
+}
+
+// tieRecord is what the file has.
+type tieRecord struct {
+	Opencode string  `json:"opencode"`        // the id of its session
+	Session  string  `json:"session"`         // the id of Mooring's; "" before there is one
+	Owner    string  `json:"owner,omitempty"` // the text of its owner's ref, and the batch that creates it, until that is in the outbox
+	Batch    string  `json:"batch,omitempty"`
+	Prompt   *prompt `json:"prompt,omitempty"`
+}
+
+// The suffixes of a tie's files.
+const (
+	tieSuffix  = ".json"
+	keysSuffix = ".keys"
+	lockSuffix = ".lock"
+)
+
+// OpenTie opens or makes the tie of one of opencode's sessions, in a folder.
+func OpenTie(dir, opencode string) (*Tie, error) {
+	if opencode == "" || len(opencode) > 100 || strings.ContainsFunc(opencode, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '_'
+	}) {
+		return nil, fault.BadArgument.With("%q is no id of opencode's sessions", fault.Clip(opencode))
+	}
+	t := &Tie{name: filepath.Join(dir, opencode), rec: tieRecord{Opencode: opencode}}
+	var err error
+	t.lock, err = filelock.Open(t.name + lockSuffix)
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		return nil, fault.InUse.With("another mooring attach is tied to opencode's session %s: end that first", opencode)
+	case t.lock == nil:
+		return nil, fmt.Errorf("lock the tie: %w", err)
+	} // else it is locked, or on a file system without locks
+	if err := t.read(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *Tie) read() error {
+	text, err := os.ReadFile(t.name + tieSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the tie: %w", err)
+	}
+	var rec tieRecord
+	if err := json.Unmarshal(text, &rec); err != nil || rec.Opencode != t.rec.Opencode {
+		return fault.OutboxDamaged.With("the file %s is damaged: move it away to begin with another session", t.name+tieSuffix)
+	}
+	t.rec = rec
+	return nil
+}
+
+// Close gives the tie back.
+func (t *Tie) Close() error { return filelock.Close(t.lock) }
+
+// Session returns the id of Mooring's session; "" if there is none yet.
+func (t *Tie) Session() string { return t.rec.Session }
+
+// Opencode returns the id of opencode's session.
+func (t *Tie) Opencode() string { return t.rec.Opencode }
+
+// Begun returns what a session of Mooring's is to be created with, which may have been begun: its owner's ref and the batch's id; "" for none.
+func (t *Tie) Begun() (owner capability.Ref, batch string, err error) {
+	if t.rec.Batch == "" {
+		return owner, "", nil
+	}
+	owner, err = capability.ParseRef(t.rec.Owner)
+	return owner, t.rec.Batch, err
+}
+
+// SetSession says which session of Mooring's it is, and with what it is to be created, if it is not in the outbox. No other tie of the folder
+// may have it.
+func (t *Tie) SetSession(id string, owner capability.Ref, batch string) error {
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(t.name), "*"+tieSuffix))
+	if err != nil {
+		return err
+	}
+	for _, name := range others {
+		var rec tieRecord
+		if text, err := os.ReadFile(name); err == nil && json.Unmarshal(text, &rec) == nil && rec.Session == id && rec.Opencode != t.rec.Opencode {
+			return fault.InUse.With("session %s has opencode's session %s already, and takes no other", id, rec.Opencode)
+		}
+	}
+	t.rec.Session, t.rec.Owner, t.rec.Batch = id, "", batch
+	if batch != "" {
+		t.rec.Owner = owner.Text()
+	}
+	return t.save()
+}
+
+// setPrompt makes durable how far a prompt has come; nil is none.
+func (t *Tie) setPrompt(p *prompt) error {
+	if t.rec.Prompt = nil; p != nil {
+		now := *p
+		t.rec.Prompt = &now
+	}
+	return t.save()
+}
+
+// save writes the file, which is there whole or as it was before.
+func (t *Tie) save() error {
+	text, err := json.Marshal(t.rec)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.OpenFile(t.name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = tmp.Write(append(text, '\n'))
+		if err == nil {
+			err = tmp.Sync()
+		}
+		err = errors.Join(err, tmp.Close())
+	}
+	if err == nil {
+		err = os.Rename(t.name+".tmp", t.name+tieSuffix)
+	}
+	if err == nil {
+		err = newfile.SyncDir(filepath.Dir(t.name))
+	}
+	if err != nil {
+		return fmt.Errorf("keep the tie: %w", err)
+	}
+	return nil
+}
