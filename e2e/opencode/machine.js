@@ -14,6 +14,8 @@ const binary = fileURLToPath(new URL("node_modules/.bin/opencode", import.meta.u
 export class Machine {
   /** The project's folder. */
   project;
+  /** Of the running opencode's API, if it has one. */
+  password;
   #home;
   #env;
   #child;
@@ -97,7 +99,10 @@ export class Machine {
   async ask(method, where, body) {
     const res = await fetch(this.#origin + where, {
       method,
-      headers: body === undefined ? {} : { "content-type": "application/json" },
+      headers: {
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(this.password === undefined ? {} : { authorization: `Basic ${btoa(`opencode:${this.password}`)}` }),
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
     const text = await res.text();

@@ -13,6 +13,8 @@ const title = "A scripted session";
 export class Model {
   /** How many replies of the script were asked for. */
   asked = 0;
+  /** What is answered where the script has ended: a function of the messages that gives a reply. */
+  otherwise;
   #server;
   #replies = [];
   #calls = 0;
@@ -72,7 +74,7 @@ export class Model {
 
   #next(messages) {
     this.asked++;
-    const reply = this.#replies.shift();
+    const reply = this.#replies.shift() ?? this.otherwise?.(messages);
     return reply ?? [{ text: `The script has no answer to: ${JSON.stringify(messages.at(-1)?.content)}` }];
   }
 }
