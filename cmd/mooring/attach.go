@@ -113,11 +113,7 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 		return err
 	}
 	api := attach.NewAPI(at)
-	info, err := api.Choose(ctx, f.opencode)
-	if err != nil {
-		return err
-	}
-	tie, err := attach.OpenTie(ties, info.ID)
+	tie, err := h.tie(ctx, f, api, ties)
 	if err != nil {
 		return err
 	}
@@ -132,10 +128,9 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	if err := h.rememberOwner(h.ownerUsed); err != nil {
 		return err
 	}
-	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": info.ID}, "%s\n", s.ID()); err != nil {
+	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": tie.Opencode()}, "%s\n", s.ID()); err != nil {
 		return err
 	}
-	fmt.Fprintf(h.env.err, "tied to opencode's session %s (%s)\n", info.ID, sanitizeLine(info.Title))
 	ended := make(chan struct{})
 	reporting, stop := context.WithCancel(ctx)
 	go func() {
@@ -150,6 +145,34 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	<-ended
 	h.sayPending(context.WithoutCancel(ctx), c)
 	return err
+}
+
+// tie opens the tie of opencode's session. One that was tied before need not be there now.
+func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *attach.API, dir string) (*attach.Tie, error) {
+	info, err := api.Choose(ctx, f.opencode)
+	away := errors.Is(err, attach.ErrAway) && f.opencode != ""
+	if err != nil && !away {
+		return nil, err
+	}
+	id := f.opencode
+	if !away {
+		id = info.ID
+	}
+	tie, e := attach.OpenTie(dir, id)
+	switch {
+	case e != nil:
+		return nil, e
+	case !away:
+		fmt.Fprintf(h.env.err, "tied to opencode's session %s (%s)\n", id, sanitizeLine(info.Title))
+		err = tie.SetDirectory(info.Directory)
+	case tie.Session() != "":
+		api.Use(tie.Directory())
+		err = nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, tie.Close())
+	}
+	return tie, nil
 }
 
 // sessionToAttach returns the session of --session or of the tie, or a new one.

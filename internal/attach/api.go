@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	apiTimeout = time.Minute
-	maxAnswer  = 64 << 20 // of an answer that is read whole, in bytes
-	maxRefusal = 300      // of an error's text that is shown
+	apiTimeout  = time.Minute      // of an answer as a whole
+	apiPatience = 15 * time.Second // for an answer to begin: an opencode that is being started may never answer what came too early
+	maxAnswer   = 64 << 20         // of an answer that is read whole, in bytes
+	maxRefusal  = 300              // of an error's text that is shown
 )
 
-// errAway says that opencode does not answer.
-var errAway = errors.New("opencode does not answer")
+// ErrAway is the error of an opencode that does not answer.
+var ErrAway = errors.New("opencode does not answer")
 
 // API is opencode's, at one address.
 type API struct {
@@ -37,7 +38,7 @@ type API struct {
 
 // NewAPI returns the API at an address, which may have the user and the password.
 func NewAPI(at *url.URL) *API {
-	a := &API{base: *at, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
+	a := &API{base: *at, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: apiPatience},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	if a.base.User = nil; at.User != nil {
 		a.user = at.User.Username()
@@ -98,7 +99,7 @@ func (a *API) open(ctx context.Context, method, path string, query url.Values, b
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err
 		}
-		return nil, fmt.Errorf("%w at %s: %w", errAway, &a.base, err)
+		return nil, fmt.Errorf("%w at %s: %w", ErrAway, &a.base, err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
@@ -147,7 +148,7 @@ func (a *API) call(ctx context.Context, method, path string, query url.Values, b
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errAway, err)
+		return fmt.Errorf("%w: %w", ErrAway, err)
 	case to == nil:
 		return nil
 	case len(text) > maxAnswer:
@@ -193,14 +194,14 @@ func (a *API) eachMessage(ctx context.Context, id string, f func(json.RawMessage
 	for in.More() {
 		var m json.RawMessage
 		if err := in.Decode(&m); err != nil {
-			return fmt.Errorf("%w: read the messages: %w", errAway, err)
+			return fmt.Errorf("%w: read the messages: %w", ErrAway, err)
 		}
 		if err := f(m); err != nil {
 			return err
 		}
 	}
 	if _, err := in.Token(); err != nil { // of a list that broke off, nothing may be taken for removed
-		return fmt.Errorf("%w: read the messages: %w", errAway, err)
+		return fmt.Errorf("%w: read the messages: %w", ErrAway, err)
 	}
 	return nil
 }

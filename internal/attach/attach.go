@@ -174,9 +174,9 @@ func (a *attachment) ask(what string, f func() error) error {
 		return a.ctx.Err()
 	case isStatus(err, http.StatusNotFound):
 		return fault.NotFound.Because(err, "opencode has no session %s any more: what was recorded of it stays", a.id)
-	case errors.Is(err, errAway), errors.As(err, new(*statusError)):
+	case errors.Is(err, ErrAway), errors.As(err, new(*statusError)):
 		a.fallBehind()
-		if !errors.Is(err, errAway) {
+		if !errors.Is(err, ErrAway) {
 			a.cfg.Report(fmt.Sprintf("could not %s; it is tried again: %v", what, err))
 		}
 		return nil

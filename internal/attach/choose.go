@@ -25,6 +25,9 @@ type Info struct {
 	} `json:"time"`
 }
 
+// Use has requests be for a folder, where Choose cannot ask.
+func (a *API) Use(directory string) { a.dir = directory }
+
 // maxListed bounds the sessions that an error lists.
 const maxListed = 10
 

@@ -103,7 +103,7 @@ func (s *stream) run(ctx context.Context) {
 func (s *stream) connect(ctx context.Context, opened func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w: it has sent nothing for %s", errAway, silence)) })
+	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w: it has sent nothing for %s", ErrAway, silence)) })
 	defer silent.Stop()
 	res, err := s.api.open(ctx, "GET", "/event", nil, nil)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *stream) connect(ctx context.Context, opened func()) error {
 		return cause
 	}
 	if err := in.Err(); err != nil {
-		return fmt.Errorf("%w: %w", errAway, err)
+		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
-	return fmt.Errorf("%w: it has ended", errAway)
+	return fmt.Errorf("%w: it has ended", ErrAway)
 }

@@ -26,11 +26,12 @@ type Tie struct {
 
 // tieRecord is what the file has.
 type tieRecord struct {
-	Opencode string  `json:"opencode"`        // the id of its session
-	Session  string  `json:"session"`         // the id of Mooring's; "" before there is one
-	Owner    string  `json:"owner,omitempty"` // the text of its owner's ref, and the batch that creates it, until that is in the outbox
-	Batch    string  `json:"batch,omitempty"`
-	Prompt   *prompt `json:"prompt,omitempty"`
+	Opencode  string  `json:"opencode"`        // the id of its session
+	Session   string  `json:"session"`         // the id of Mooring's; "" before there is one
+	Directory string  `json:"directory"`       // in which opencode has it
+	Owner     string  `json:"owner,omitempty"` // the text of its owner's ref, and the batch that creates it, until that is in the outbox
+	Batch     string  `json:"batch,omitempty"`
+	Prompt    *prompt `json:"prompt,omitempty"`
 }
 
 // The suffixes of a tie's files.
@@ -86,6 +87,18 @@ func (t *Tie) Session() string { return t.rec.Session }
 
 // Opencode returns the id of opencode's session.
 func (t *Tie) Opencode() string { return t.rec.Opencode }
+
+// Directory returns the folder in which opencode has its session; "" if that is not known.
+func (t *Tie) Directory() string { return t.rec.Directory }
+
+// SetDirectory says in which folder opencode has its session.
+func (t *Tie) SetDirectory(dir string) error {
+	if t.rec.Directory == dir {
+		return nil
+	}
+	t.rec.Directory = dir
+	return t.save()
+}
 
 // Begun returns what a session of Mooring's is to be created with, which may have been begun: its owner's ref and the batch's id; "" for none.
 func (t *Tie) Begun() (owner capability.Ref, batch string, err error) {
