@@ -256,7 +256,7 @@ test("a password is used and told nobody, and what cannot be tied is said", asyn
 test("over kills of attach, opencode and server each prompt has one fate and the session is opencode's", async (t) => {
   const random = choices(t);
   const r = await rig(t);
-  const prompts = 14;
+  const prompts = 10;
   const words = "what is said here comes word by word and not at once";
   const slowly = (text) => text.split(" ").flatMap((word) => [{ until: () => pause(random.below(80)) }, { text: `${word} ` }]);
   const tag = (n) => `<<prompt ${n}>>`;
@@ -326,7 +326,7 @@ test("over kills of attach, opencode and server each prompt has one fate and the
   });
   await answers;
   t.diagnostic(`killed: ${JSON.stringify(kills)}`);
-  assert.ok(kills.attach >= 5 && kills.opencode >= 2 && kills.server >= 3, "there was a storm");
+  assert.ok(kills.attach >= 4 && kills.opencode >= 1 && kills.server >= 2, "there was a storm");
 
   const ends = (await r.requests()).filter((q) => q.kind === "prompt");
   assert.deepEqual(ends.filter((q) => q.state !== "answered").map((q) => [q.request, q.state, q.reason]), [], "no fate is unknown");

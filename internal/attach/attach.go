@@ -51,6 +51,7 @@ type attachment struct {
 	open   bool          // the stream is
 	away   bool          // it was said that opencode is
 	behind bool          // opencode is to be compared with the session
+	said   string        // the last failure that people were told
 	retry  time.Duration // after the next failure
 	tryAt  time.Time     // when to compare
 	idleAt time.Time     // when to compare the newest messages: a turn has ended; zero: no need
@@ -73,7 +74,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
 	a.rec, a.stream = newRecorder(a.id, m), newStream(a.api)
 	a.tasks.Go(func() { a.stream.run(ctx) })
 	a.tasks.Go(a.follow)
@@ -144,7 +144,7 @@ func (a *attachment) tick(now time.Time) error {
 	isDue := func(t time.Time) bool { return a.open && !t.IsZero() && !now.Before(t) }
 	var err error
 	if at := a.rec.due(); !at.IsZero() && !now.Before(at) {
-		err = a.rec.flush(a.ctx, now)
+		err = a.ask("record what opencode did", func() error { return a.rec.flush(a.ctx, now) })
 	}
 	if err == nil && isDue(a.tryAt) {
 		err = a.ask("compare the session", a.catchUp)
@@ -166,7 +166,7 @@ func (a *attachment) tick(now time.Time) error {
 	return err
 }
 
-// ask does something for which opencode has to answer. If it does not, all is compared once it does.
+// ask does something for which opencode has to answer, and the disk to have room. If that fails, all is compared once it does not.
 func (a *attachment) ask(what string, f func() error) error {
 	err := f()
 	switch {
@@ -174,9 +174,10 @@ func (a *attachment) ask(what string, f func() error) error {
 		return a.ctx.Err()
 	case isStatus(err, http.StatusNotFound):
 		return fault.NotFound.Because(err, "opencode has no session %s any more: what was recorded of it stays", a.id)
-	case errors.Is(err, ErrAway), errors.As(err, new(*statusError)):
+	case errors.Is(err, ErrAway), errors.As(err, new(*statusError)), fault.CodeOf(err) == fault.DiskFull:
 		a.fallBehind()
-		if !errors.Is(err, ErrAway) {
+		if said := err.Error(); !errors.Is(err, ErrAway) && said != a.said {
+			a.said = said
 			a.cfg.Report(fmt.Sprintf("could not %s; it is tried again: %v", what, err))
 		}
 		return nil

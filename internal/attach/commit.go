@@ -55,12 +55,12 @@ func (a *attachment) commit(ctx context.Context, b *client.Batch) (*client.Ticke
 	}
 	for reported := false; ; {
 		t, err := b.Commit(a.work)
-		switch code := fault.CodeOf(err); {
+		switch {
 		case err == nil:
 			return &t, nil
-		case code == fault.AlreadyExists: // an earlier process has committed another under this id
+		case fault.CodeOf(err) == fault.AlreadyExists: // an earlier process has committed another under this id
 			return nil, nil
-		case code != fault.OutboxFull && code != fault.Unavailable && code != fault.DiskFull:
+		case !isFull(err):
 			return nil, err
 		}
 		if !reported {
@@ -75,4 +75,10 @@ func (a *attachment) commit(ctx context.Context, b *client.Batch) (*client.Ticke
 			return nil, err
 		}
 	}
+}
+
+// isFull reports whether an error says that the outbox takes nothing at present.
+func isFull(err error) bool {
+	code := fault.CodeOf(err)
+	return code == fault.OutboxFull || code == fault.Unavailable || code == fault.DiskFull
 }

@@ -54,7 +54,7 @@ func (a *attachment) follow() {
 			}
 			return
 		}
-		a.post(func() error { return a.request(req) })
+		a.post(func() error { return a.ask("take a request", func() error { return a.request(req) }) })
 	}
 }
 
@@ -107,8 +107,10 @@ func (a *attachment) attend() error {
 		a.stops = a.stops[1:]
 	}
 	switch p := a.current; {
-	case p == nil && len(a.queue) == 0, p != nil && p.Stage == claiming:
+	case p == nil && len(a.queue) == 0, p != nil && p.Stage == claiming && p.Claim == 0:
 		return nil
+	case p != nil && p.Stage == claiming: // it could not be written down
+		return a.stage(taken)
 	case p == nil && !busy[a.id]:
 		return a.claim()
 	case p == nil, p.Stage == taken && busy[a.id]:
@@ -122,10 +124,15 @@ func (a *attachment) attend() error {
 	return a.goOn(busy[a.id])
 }
 
-// stage writes down how far the current prompt has come.
+// stage writes down how far the current prompt has come. If it cannot, the prompt is where it was.
 func (a *attachment) stage(s stage) error {
+	was := a.current.Stage
 	a.current.Stage = s
-	return a.cfg.Tie.setPrompt(a.current)
+	err := a.cfg.Tie.setPrompt(a.current)
+	if err != nil {
+		a.current.Stage = was
+	}
+	return err
 }
 
 // drop forgets the current prompt.
@@ -150,6 +157,7 @@ func (a *attachment) claim() error {
 		return a.claimed(req.Claim.Cursor)
 	}
 	if err := a.stage(claiming); err != nil {
+		a.current, a.payload, a.queue = nil, nil, append([]*client.Request{req}, a.queue...)
 		return err
 	}
 	b := a.cfg.Session.Batch()
@@ -161,17 +169,24 @@ func (a *attachment) claim() error {
 			err = results.Decode(claim, &result)
 		}
 		a.post(func() error {
-			switch p := a.current; {
-			case p == nil || p.Request != req.ID || p.Stage != claiming:
-				return nil
-			case err != nil && a.ctx.Err() != nil:
-				return nil
-			case err != nil: // it is another's, or has ended, or this ref may not
-				a.cfg.Report(fmt.Sprintf("prompt %s: %v", req.ID, err))
-				a.done[req.ID] = true
-				return a.drop()
-			}
-			return a.claimed(result.Claim)
+			return a.ask("take a prompt", func() error {
+				switch p := a.current; {
+				case p == nil || p.Request != req.ID || p.Stage != claiming:
+					return nil
+				case err != nil && a.ctx.Err() != nil:
+					return nil
+				case isFull(err):
+					a.queue = append([]*client.Request{req}, a.queue...)
+					err := a.drop()
+					a.lookAt = time.Now().Add(lookEvery)
+					return err
+				case err != nil: // it is another's, or has ended, or this ref may not
+					a.cfg.Report(fmt.Sprintf("prompt %s: %v", req.ID, err))
+					a.done[req.ID] = true
+					return a.drop()
+				}
+				return a.claimed(result.Claim)
+			})
 		})
 	})
 	return nil

@@ -164,8 +164,13 @@ func (r *recorder) due() (at time.Time) {
 	return at
 }
 
-// flush puts what is due.
+// flush puts what was heard, and what is due of what grows.
 func (r *recorder) flush(ctx context.Context, now time.Time) error {
+	return r.mirror.Apply(ctx, r.take(now))
+}
+
+// take returns the changes that flush puts.
+func (r *recorder) take(now time.Time) []opencode.Put {
 	for key, g := range r.growing {
 		if !g.more || now.Before(g.next) {
 			continue
@@ -176,7 +181,7 @@ func (r *recorder) flush(ctx context.Context, now time.Time) error {
 	}
 	changes := r.changes
 	r.changes, r.bytes = nil, 0
-	return r.mirror.Apply(ctx, changes)
+	return changes
 }
 
 // encode returns a value as JSON text, as JavaScript writes it.

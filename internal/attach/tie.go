@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -57,7 +58,14 @@ func OpenTie(dir, opencode string) (*Tie, error) {
 	case t.lock == nil:
 		return nil, fmt.Errorf("lock the tie: %w", err)
 	} // else it is locked, or on a file system without locks
-	if err := t.read(); err != nil {
+	left, err := filepath.Glob(filepath.Join(dir, "."+opencode+".*-*"))
+	for _, name := range left { // by one that was killed while it wrote
+		_ = os.Remove(name)
+	}
+	if err == nil {
+		err = t.read()
+	}
+	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
@@ -129,36 +137,30 @@ func (t *Tie) SetSession(id string, owner capability.Ref, batch string) error {
 	return t.save()
 }
 
-// setPrompt makes durable how far a prompt has come; nil is none.
+// setPrompt makes durable how far a prompt has come; nil is none. If it cannot, nothing has changed.
 func (t *Tie) setPrompt(p *prompt) error {
+	was := t.rec.Prompt
 	if t.rec.Prompt = nil; p != nil {
 		now := *p
 		t.rec.Prompt = &now
 	}
-	return t.save()
+	err := t.save()
+	if err != nil {
+		t.rec.Prompt = was
+	}
+	return err
 }
 
-// save writes the file, which is there whole or as it was before.
+// save writes the file.
 func (t *Tie) save() error {
 	text, err := json.Marshal(t.rec)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.OpenFile(t.name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = tmp.Write(append(text, '\n'))
-		if err == nil {
-			err = tmp.Sync()
-		}
-		err = errors.Join(err, tmp.Close())
-	}
-	if err == nil {
-		err = os.Rename(t.name+".tmp", t.name+tieSuffix)
-	}
-	if err == nil {
-		err = newfile.SyncDir(filepath.Dir(t.name))
-	}
-	if err != nil {
+	switch err := newfile.Replace(t.name+tieSuffix, append(text, '\n')); {
+	case errors.Is(err, syscall.ENOSPC):
+		return fault.DiskFull.Because(err, "there is no space left to keep the tie: %v", err)
+	case err != nil:
 		return fmt.Errorf("keep the tie: %w", err)
 	}
 	return nil

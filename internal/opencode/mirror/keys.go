@@ -2,49 +2,46 @@ package mirror
 
 // The keys that were put, with hashes of their values. A file has them, a line each:
 //
-//	+KEY       a value is about to be committed: from here on the session may have the key
-//	=HASH KEY  the value with that hash was committed
+//	+KEY       a value is about to be put or removed: from here on the session may have the key
+//	=HASH KEY  the value with that hash was put
 //	-KEY       the key was removed
-//	~1, ~0     the info that is about to be committed says that the session is reverted, or no longer; no value is known any more
+//	~1         an info is about to be put that says that the session is reverted; no value is known any more
+//	~0         an info was put that says that it no longer is
 //
 // While a session is reverted, the server may remove what is hidden with the next sync, and so no value counts as known from the sync that reverts it until
 // the one that ends that.
 //
-// A line is written with one write, before or after its batch, and not synced: after a power cut, which may lose some, values are put again
-// that are there already, which changes nothing.
+// What a batch makes unknown is synced before it is committed. All other lines only make values known, or keys not there, so that a power cut,
+// which may lose some, has values put or keys removed once more, which changes nothing.
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"syscall"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // keys are a session's.
 type keys struct {
 	name   string
-	file   *os.File
-	size   int64 // of the file, as far as lines were written whole
-	lines  int
-	hashes map[string]string // by key; "" if it is not known which value is there
+	hashes map[string]string // by key; "" if it is not known which value is there. nil: they have to be read
+	lines  int               // of the file
 
 	reverted bool // by the last info
-	passing  bool // by the last info, or the one before: of the piece that is being committed
+	passing  bool // by the last info, or one of the piece that is being committed
+	next     bool // by the last info, once that piece is committed
 }
-
-// maxHistory is how many lines more than keys a file has at most before it is written anew.
-const maxHistory = 20_000
 
 // hashBytes is how much of a SHA-256 tells values of a key apart.
 const hashBytes = 16
@@ -61,49 +58,49 @@ func valueHash(payload []byte) string {
 	return hex.EncodeToString(sum[:hashBytes])
 }
 
-// open reads the file, and writes it anew if most of it is history.
-func (k *keys) open() error {
-	text, err := os.ReadFile(k.name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the session's keys: %w", err)
+// load reads the file, or makes one.
+func (k *keys) load() error {
+	if k.hashes != nil {
+		return nil
 	}
-	k.hashes = map[string]string{}
+	text, err := os.ReadFile(k.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = newfile.Replace(k.name, nil)
+	} else if whole := bytes.LastIndexByte(text, '\n') + 1; err == nil && whole < len(text) { // the last write broke off
+		text, err = text[:whole], os.Truncate(k.name, int64(whole))
+	}
+	if err != nil {
+		return writeFault(err)
+	}
+	k.hashes, k.lines, k.reverted = map[string]string{}, 0, false
 	for line := range bytes.Lines(text) {
-		k.read(string(line))
+		k.read(strings.TrimSuffix(string(line), "\n"))
 		k.lines++
 	}
-	if k.lines > len(k.hashes)+maxHistory || len(text) > 0 && text[len(text)-1] != '\n' {
-		return k.compact()
-	}
-	return k.openFile()
+	return nil
 }
 
-// openFile opens the file to write lines at its end.
-func (k *keys) openFile() (err error) {
-	if k.file, err = os.OpenFile(k.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
-		k.size, err = k.file.Seek(0, io.SeekEnd)
-	}
-	return writeFault(err)
-}
-
-// read applies a line. One that a crash has cut off has no line feed, and says nothing.
+// read applies a line.
 func (k *keys) read(line string) {
-	line, whole := strings.CutSuffix(line, "\n")
-	if !whole || line == "" {
+	if line == "" {
 		return
 	}
-	switch rest := line[1:]; line[0] {
-	case '+':
-		k.hashes[rest] = ""
-	case '-':
-		delete(k.hashes, rest)
+	kind, key := line[0], line[1:]
+	hash := ""
+	switch kind {
 	case '~':
-		k.reverted = rest == "1"
+		k.reverted = key == "1"
 		k.forget()
+		return
 	case '=':
-		if hash, key, ok := strings.Cut(rest, " "); ok {
-			k.hashes[key] = hash
-		}
+		hash, key, _ = strings.Cut(key, " ")
+	}
+	switch _, bad := session.ParseKey(key); {
+	case bad != nil: // nothing that could be removed
+	case kind == '-':
+		delete(k.hashes, key)
+	case kind == '+' || kind == '=':
+		k.hashes[key] = hash
 	}
 }
 
@@ -117,82 +114,109 @@ func (k *keys) forget() {
 // compact writes the file anew.
 func (k *keys) compact() error {
 	var b bytes.Buffer
-	out := bufio.NewWriter(&b)
+	lines := 0
 	if k.reverted {
-		fmt.Fprintln(out, "~1")
+		b.WriteString("~1\n")
+		lines++
 	}
 	for key, hash := range k.hashes {
-		if fmt.Fprintf(out, "+%s\n", key); hash != "" {
-			fmt.Fprintf(out, "=%s %s\n", hash, key)
+		if hash == "" {
+			fmt.Fprintf(&b, "+%s\n", key)
+		} else {
+			fmt.Fprintf(&b, "=%s %s\n", hash, key)
 		}
+		lines++
 	}
-	_ = out.Flush() // to memory
-	err := os.WriteFile(k.name+".tmp", b.Bytes(), 0o600)
+	err := newfile.Replace(k.name, b.Bytes())
 	if err == nil {
-		err = os.Rename(k.name+".tmp", k.name)
+		k.lines = lines
 	}
-	if err != nil {
-		return writeFault(err)
-	}
-	k.lines = bytes.Count(b.Bytes(), []byte{'\n'})
-	return errors.Join(k.close(), k.openFile())
+	return err
 }
 
 // expect notes changes that are about to be committed.
 func (k *keys) expect(changes []opencode.Put) error {
-	was := k.reverted
+	if err := k.load(); err != nil {
+		return err
+	}
+	k.passing, k.next = k.reverted, k.reverted
 	for _, p := range changes {
 		if p.Key == "session" {
-			k.reverted = isReverted(p.Payload)
+			k.next = isReverted(p.Payload)
+			k.passing = k.passing || k.next
 		}
 	}
-	begin := ""
-	if k.passing = was || k.reverted; k.passing {
+	var b strings.Builder
+	if k.passing && !k.reverted {
+		k.reverted = true
 		k.forget()
-		begin = "~0\n"
-		if k.reverted {
-			begin = "~1\n"
+		b.WriteString("~1\n")
+	}
+	for _, p := range changes {
+		if hash, there := k.hashes[p.Key]; !there || hash != "" {
+			k.hashes[p.Key] = ""
+			b.WriteString("+" + p.Key + "\n")
 		}
 	}
-	return k.append(begin, changes, func(p *opencode.Put) string {
-		if hash, there := k.hashes[p.Key]; there && hash == "" {
-			return ""
-		}
-		k.hashes[p.Key] = ""
-		return "+" + p.Key + "\n"
-	})
+	return k.append(b.String(), true)
 }
 
 // committed notes changes that were committed.
 func (k *keys) committed(changes []opencode.Put) error {
-	return k.append("", changes, func(p *opencode.Put) string {
+	if err := k.load(); err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, p := range changes {
 		switch {
 		case p.Payload == nil:
 			delete(k.hashes, p.Key)
-			return "-" + p.Key + "\n"
-		case k.passing:
-			return ""
+			b.WriteString("-" + p.Key + "\n")
+		case !k.passing:
+			k.hashes[p.Key] = valueHash(p.Payload)
+			b.WriteString("=" + k.hashes[p.Key] + " " + p.Key + "\n")
 		}
-		k.hashes[p.Key] = valueHash(p.Payload)
-		return "=" + k.hashes[p.Key] + " " + p.Key + "\n"
-	})
+	}
+	if k.passing && !k.next {
+		k.reverted = false
+		b.WriteString("~0\n")
+	}
+	return k.append(b.String(), false)
 }
 
-// append writes lines: begin, and one for each change.
-func (k *keys) append(begin string, changes []opencode.Put, line func(*opencode.Put) string) error {
-	var b strings.Builder
-	b.WriteString(begin)
-	for i := range changes {
-		b.WriteString(line(&changes[i]))
+// append writes lines. If that fails, the file stays as it was, and is read again, so that what was not written does not count.
+func (k *keys) append(lines string, sync bool) error {
+	if lines == "" {
+		return nil
 	}
-	if _, err := k.file.WriteString(b.String()); err != nil {
-		return writeFault(errors.Join(err, k.file.Truncate(k.size))) // half a line would spoil the next
+	f, err := os.OpenFile(k.name, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		err = errors.Join(appendTo(f, lines, sync), f.Close())
 	}
-	k.size += int64(b.Len())
-	if k.lines += len(changes); k.lines > len(k.hashes)+maxHistory {
-		return k.compact()
+	if err != nil {
+		k.hashes = nil
+		return writeFault(err)
+	}
+	if k.lines += strings.Count(lines, "\n"); k.lines > 4*len(k.hashes)+1000 { // most of it is history
+		_ = k.compact() // or after the next line
 	}
 	return nil
+}
+
+// appendTo writes to the end of a file, all or nothing. If there is an end that it cannot cut off, the next load does.
+func appendTo(f *os.File, text string, sync bool) error {
+	was, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err != nil {
+		err = errors.Join(err, f.Truncate(was.Size()))
+	}
+	return err
 }
 
 // isReverted reports whether an info of opencode's says that its session is reverted.
@@ -208,20 +232,10 @@ func isReverted(info []byte) bool {
 // has reports whether a value is the one that the session has.
 func (k *keys) has(p *opencode.Put) bool { return k.hashes[p.Key] == valueHash(p.Payload) }
 
-func (k *keys) close() error {
-	if k.file == nil {
-		return nil
-	}
-	return k.file.Close()
-}
-
-// writeFault returns the error of a write to the folder of the keys.
+// writeFault returns the error of a write to the file.
 func writeFault(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC):
+	if errors.Is(err, syscall.ENOSPC) {
 		return fault.DiskFull.Because(err, "there is no space left for the session's keys: %v", err)
 	}
-	return fmt.Errorf("write the session's keys: %w", err)
+	return fmt.Errorf("keep the session's keys: %w", err)
 }

@@ -25,11 +25,8 @@ type Mirror struct {
 func Open(s *client.Session, name string, commit func(context.Context, *client.Batch) error) (*Mirror, error) {
 	lim := session.DefaultLimits()
 	m := &Mirror{session: s, commit: commit, keys: keys{name: name}, limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}}
-	return m, m.keys.open()
+	return m, m.keys.load()
 }
-
-// Close closes the file.
-func (m *Mirror) Close() error { return m.keys.close() }
 
 // Has reports whether the session may have a key.
 func (m *Mirror) Has(key string) bool {
@@ -54,6 +51,9 @@ const leftOutPrefix = "left_out/"
 // Apply makes changes durable, in order; one without a payload is a removal. Values that are there already are not put again, those too
 // large for a session are left out, which a value of an own kind says.
 func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
+	if err := m.keys.load(); err != nil {
+		return err
+	}
 	var list []opencode.Put
 	for _, p := range opencode.Last(slices.Clone(changes)) {
 		if len(p.Payload) > m.limits.Payload {
