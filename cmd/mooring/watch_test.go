@@ -92,7 +92,7 @@ func TestWatchIsKilled(t *testing.T) {
 	r := newCLI(t, "")
 	id := r.create("ses_one")
 	told := filepath.Join(r.dir, "told")
-	command := `if [ ! -e '` + told + `.'$MOORING_REQUEST ]; then touch '` + told + `.'$MOORING_REQUEST; echo not yet >&2; exit 3; fi; cat >> '` + told + `'; echo "$MOORING_ID" told`
+	command := `if [ ! -e '` + told + `.'$MOORING_REQUEST ]; then touch '` + told + `.'$MOORING_REQUEST; echo not yet >&2; exit 3; fi; echo "$MOORING_ID" told; cat >> '` + told + `'`
 	begin := func() *process { return r.run("watch", id, "--exec", command, "--on", watch.RequestOpen) }
 	text := func() string { b, _ := os.ReadFile(told); return string(b) }
 	var want []string
