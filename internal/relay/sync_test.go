@@ -250,7 +250,7 @@ func TestMemoryOfSyncs(t *testing.T) {
 	if st := r.relay.memory.Stats(); st.Held != 0 || st.Peak < 2*64<<10 {
 		t.Errorf("the memory is %+v", st)
 	}
-	if text := want(t, http.StatusTooManyRequests, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, partItem(2, 1, strings.Repeat("x", total)))); !strings.Contains(text, "too many requests") {
+	if text := want(t, http.StatusTooManyRequests, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, partItem(2, 1, strings.Repeat("x", 400<<10)))); !strings.Contains(text, "too many requests") {
 		t.Errorf("an item that is larger is answered %s", text)
 	}
 	r.drained()
@@ -303,7 +303,7 @@ func TestFailedSyncsAreMissed(t *testing.T) {
 		want(t, http.StatusBadRequest, "POST", at, syncBody(c.Secret, partItem(1, 1, strings.Repeat("x", 2000)), item, `{"type":"message"}`))
 	})
 	missed("one for which there is no memory", func(item string) {
-		want(t, http.StatusTooManyRequests, "POST", at, syncBody(c.Secret, partItem(1, 1, strings.Repeat("x", 512<<10)), item))
+		want(t, http.StatusTooManyRequests, "POST", at, syncBody(c.Secret, partItem(1, 1, strings.Repeat("x", 400<<10)), item))
 	})
 
 	// One that is refused for its secret is not the share's.
