@@ -28,6 +28,17 @@
 // can, and else begins a new one and says so in the session's state (acprecord.State). After its end it is
 // started again when there is a prompt for it.
 //
+// # One runner a session
+//
+// The journal's lock keeps other runners of the home folder away, and a claim of the agent's state those of other machines
+// (fence.go).
+//
+// # The editor
+//
+// A program before which a person sits may be one more party of the run (editor.go): its prompts are requests in the session, its
+// answers to permissions answers there, and it is shown what the agent does, for others as well. All else passes between
+// it and the agent as it is.
+//
 // # Permissions
 //
 // What an agent asks for becomes a request, with all that it would do as the payload, whose digest its answer must name. It is
@@ -36,6 +47,6 @@
 // # Goroutines
 //
 // Run's goroutine has all the state, and takes one event at a time. Others read the agent's lines, follow the session's
-// requests, and wait for claims; they hand over one event each and wait until it is taken, so an agent that floods waits in its
+// requests, wait for claims, and speak for the editor; they hand over one event each and wait until it is taken, so an agent that floods waits in its
 // pipe.
 package acprun

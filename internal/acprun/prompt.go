@@ -189,7 +189,7 @@ func (r *runner) record(content []json.RawMessage) error {
 	}
 	b := r.cfg.Session.Batch().SetID(p.Begin)
 	for _, o := range r.rec.Prompt(time.UnixMilli(p.At), p.User, p.Turn, content) {
-		addOp(b, o)
+		addOp(b, o, r.fence.claim)
 	}
 	if err := r.commitBatch(b); err != nil {
 		return err
@@ -301,7 +301,7 @@ func (r *runner) end(p *prompt, ops []acprecord.Op, request func(b *client.Batch
 	crashpoint.Hit(crashpoint.RunEndBefore)
 	b := r.cfg.Session.Batch().SetID(p.End)
 	if last >= 0 {
-		addOp(b, ops[last])
+		addOp(b, ops[last], r.fence.claim)
 	}
 	request(b)
 	if err := r.commitBatch(b); err != nil {

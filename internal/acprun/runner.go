@@ -74,6 +74,7 @@ type runner struct {
 	renewed   time.Time       // the claim of current
 	committed time.Time       // the newest ops
 	asker     string          // actor of current, if it is not handed yet
+	fence     fence
 
 	own       map[string]*ownPrompt // of the editor, by request
 	wasOpened bool                  // the editor was told that the agent's session is open
@@ -110,6 +111,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			r.leftOver = append(r.leftOver, p)
 		}
 	}
+	if err := r.takeFence(); err != nil {
+		return err
+	}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
@@ -127,7 +131,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = nil
 	}
-	return errors.Join(err, r.shutdown())
+	return errors.Join(err, r.shutdown(), r.releaseFence())
 }
 
 func (cfg *Config) setDefaults() {
@@ -179,6 +183,9 @@ func (r *runner) due() time.Time {
 	}
 	soonest(r.stopBy())
 	soonest(r.noticeBy())
+	if r.fence.claim != nil {
+		soonest(r.fence.asked.Add(fenceEvery))
+	}
 	if r.rec.Turn() != "" {
 		soonest(r.committed.Add(quietEvery))
 	}
@@ -212,6 +219,11 @@ func (r *runner) tick(now time.Time) error {
 		}
 	}
 	r.noticeWaiting(now)
+	if r.fence.claim != nil && now.After(r.fence.asked.Add(fenceEvery)) {
+		if err := r.renewFence(false); err != nil {
+			return err
+		}
+	}
 	if r.current != nil && r.current.Claim != 0 && now.After(r.renewed.Add(renewEvery)) {
 		r.renewed = now
 		b := r.cfg.Session.Batch()
@@ -223,7 +235,7 @@ func (r *runner) tick(now time.Time) error {
 
 // commit commits the recorder's ops, in batches.
 func (r *runner) commit(ops []acprecord.Op) error {
-	b, size := r.cfg.Session.Batch(), 0
+	b, size, state := r.cfg.Session.Batch(), 0, false
 	for _, o := range ops {
 		n := len(o.Payload) + len(o.Text)
 		if b.Len() > 0 && (b.Len() >= batchOps || size+n > batchBytes) {
@@ -232,18 +244,30 @@ func (r *runner) commit(ops []acprecord.Op) error {
 			}
 			b, size = r.cfg.Session.Batch(), 0
 		}
-		addOp(b, o)
+		addOp(b, o, r.fence.claim)
 		size += n
+		state = o.Key == acprecord.StateKey
 	}
-	return r.commitBatch(b)
+	if !state { // which is last
+		return r.commitBatch(b)
+	}
+	ticket, err := r.commitTicket(b)
+	if err == nil {
+		r.watchFence(ticket)
+	}
+	return err
 }
 
-// addOp adds an op of the recorder to a batch.
-func addOp(b *client.Batch, o acprecord.Op) {
+// addOp adds an op of the recorder to a batch. The agent's state is put under the claim, if there is one.
+func addOp(b *client.Batch, o acprecord.Op, claim any) {
 	switch o.Method {
 	case session.MethodPut:
-		if p := b.Put(o.Key, o.Payload); o.New {
+		p := b.Put(o.Key, o.Payload)
+		if o.New {
 			p.ExpectKey(0)
+		}
+		if o.Key == acprecord.StateKey && claim != nil {
+			p.WithClaim(claim)
 		}
 	case session.MethodBegin:
 		b.Begin(o.Message, o.Payload)
@@ -262,17 +286,22 @@ func addOp(b *client.Batch, o acprecord.Op) {
 
 // commitBatch makes a batch durable. While the outbox has no room, it waits, and so does the agent.
 func (r *runner) commitBatch(b *client.Batch) error {
+	_, err := r.commitTicket(b)
+	return err
+}
+
+func (r *runner) commitTicket(b *client.Batch) (ticket client.Ticket, err error) {
 	if b.Len() == 0 {
-		return nil
+		return ticket, nil
 	}
 	r.committed = time.Now()
 	for reported := false; ; {
-		_, err := b.Commit(r.work)
+		ticket, err = b.Commit(r.work)
 		switch code := fault.CodeOf(err); {
 		case code == fault.AlreadyExists: // an earlier run has committed another under this id
-			return nil
+			return ticket, nil
 		case code != fault.OutboxFull && code != fault.Unavailable && code != fault.DiskFull:
-			return err
+			return ticket, err
 		}
 		if !reported {
 			reported = true
@@ -281,7 +310,7 @@ func (r *runner) commitBatch(b *client.Batch) error {
 		select {
 		case <-time.After(time.Second):
 		case <-r.ctx.Done():
-			return err
+			return ticket, err
 		}
 	}
 }
