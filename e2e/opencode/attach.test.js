@@ -1,6 +1,9 @@
 // The real opencode, tied to a session by mooring attach: both ways, and over kills of each.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import * as fs from "node:fs/promises";
+import * as http from "node:http";
 import * as path from "node:path";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -15,7 +18,7 @@ import { Model } from "./model.js";
 const ask = { edit: "ask", bash: "ask" };
 
 /** A server, a model, an opencode with a session, and what is tied to it. */
-async function rig(t, { permission = ask, env = {}, attachEnv = {} } = {}) {
+async function rig(t, { permission = ask, env = {}, between } = {}) {
   const server = await Server.start(t);
   const model = await Model.start(t);
   const port = await freePort();
@@ -25,7 +28,8 @@ async function rig(t, { permission = ask, env = {}, attachEnv = {} } = {}) {
   const commands = await Commands.with(t);
   await commands.run(["session", "list", "--owner", await server.owner()]);
   const phone = path.join(machine.project, "..", "phone.ref");
-  const attach = await Attach.start(t, commands.home, ["--url", `http://127.0.0.1:${port}`, "--opencode-session", id], attachEnv);
+  const at = between === undefined ? port : await between.start(t, port);
+  const attach = await Attach.start(t, commands.home, ["--url", `http://127.0.0.1:${at}`, "--opencode-session", id]);
   await commands.run(["share", attach.session, "--rights", "read,ask,answer", "--to", phone]);
   const lines = async (args) => (await commands.run(args)).split("\n").filter((l) => l !== "").map((l) => JSON.parse(l));
   const requests = () => lines(["session", "requests", attach.session, "--all", "--json"]);
@@ -39,6 +43,37 @@ async function rig(t, { permission = ask, env = {}, attachEnv = {} } = {}) {
     export: async () => JSON.parse(await commands.run(["session", "export", attach.session])),
     lines,
   };
+}
+
+/** Stands between attach and opencode, and knows when a prompt is handed over. */
+class Between {
+  /** Is called before a prompt reaches opencode, and when opencode has taken it: true goes on. */
+  before = async () => true;
+  after = async () => true;
+
+  async start(t, port) {
+    const server = http.createServer(async (req, res) => {
+      const body = await new Response(req).arrayBuffer();
+      const prompts = req.url.includes("/prompt_async");
+      if (prompts && !(await this.before())) return res.destroy();
+      const up = http.request({ port, method: req.method, path: req.url, headers: req.headers }, async (answer) => {
+        if (prompts && !(await this.after())) return res.destroy();
+        res.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(res);
+        answer.on("error", () => res.destroy());
+      });
+      up.on("error", () => res.destroy());
+      res.on("close", () => up.destroy());
+      up.end(Buffer.from(body));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    t.after(() => {
+      server.close();
+      server.closeAllConnections();
+    });
+    return server.address().port;
+  }
 }
 
 /** The session is what opencode has. */
@@ -251,6 +286,73 @@ test("a password is used and told nobody, and what cannot be tied is said", asyn
   const doc = await commands.run(["session", "export", attach.session]);
   assert.ok(doc.includes(id));
   for (const text of [doc, attach.log, server.log, await commands.run(["session", "tail", attach.session, "--json"])]) assert.ok(!text.includes(password));
+});
+
+test("a prompt is one message wherever attach was killed", async (t) => {
+  const between = new Between();
+  const r = await rig(t, { between });
+  const tie = path.join(r.commands.home, "attached", `${r.id}.json`);
+  const forget = async () => {
+    const { prompt, ...rest } = JSON.parse(await fs.readFile(tie, "utf8"));
+    assert.equal(prompt.stage, "handing");
+    await fs.writeFile(tie, JSON.stringify(rest));
+  };
+  const messages = async (text) => (await r.machine.state(r.id)).messages.filter((m) => m.parts.some((p) => p.text === text));
+  /** Asks, kills attach where `hook` says, does what else happens meanwhile, starts it again, and gives the answer. */
+  const killed = async (hook, text, meanwhile = async () => {}) => {
+    const there = new Promise((hit) => {
+      between[hook] = async () => {
+        between[hook] = async () => true;
+        await r.attach.end("SIGKILL");
+        hit();
+        return false;
+      };
+    });
+    const id = await r.ask("prompt", text);
+    await there;
+    await meanwhile();
+    await r.attach.start();
+    const end = await r.ended(id);
+    assert.equal(end.state, "answered");
+    const [message, ...more] = await messages(text);
+    assert.deepEqual(more, [], "it is one message");
+    assert.equal(message.parts.length, 1);
+    assert.equal(message.parts[0].metadata.mooring.request, id);
+    return end.answer;
+  };
+  const asked = async (times, f) => {
+    const before = r.model.asked;
+    await f();
+    assert.equal(r.model.asked - before, times, "what the model is asked");
+  };
+  const answered = (text) => until("opencode has answered", async () => (await messages(text)).length === 1 && (await r.machine.state(r.id)).messages.at(-1).info.finish === "stop");
+
+  await asked(1, async () => {
+    r.model.script([{ text: "One." }]);
+    assert.equal((await killed("before", "Before it was sent.")).text, "One.");
+  });
+  await asked(1, async () => {
+    r.model.script([{ text: "Two." }]);
+    assert.equal((await killed("after", "After it was sent.", () => answered("After it was sent."))).text, "Two.");
+  });
+  await asked(1, async () => {
+    r.model.script([{ text: "Three." }]);
+    assert.equal((await killed("after", "And the file was lost.", async () => {
+      await forget();
+      await answered("And the file was lost.");
+    })).text, "Three.");
+  });
+  await asked(1, async () => {
+    r.model.script([{ text: "Four." }]);
+    assert.equal((await killed("before", "Lost before it was sent.", forget)).text, "Four.");
+  });
+  r.model.script([{ text: "Five." }]);
+  const both = await killed("after", "And opencode was killed.", async () => {
+    await r.machine.stop();
+    await r.machine.start(r.port);
+  });
+  assert.ok(both.text === "Five." || /opencode ended/.test(both.error), JSON.stringify(both));
+  await same(r);
 });
 
 test("over kills of attach, opencode and server each prompt has one fate and the session is opencode's", async (t) => {
