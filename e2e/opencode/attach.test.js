@@ -212,6 +212,16 @@ test("permissions and questions are asked once, and answered here or in opencode
   for (const said of ['\\"Which colour?\\"=\\"Blue\\"', '\\"Which colour?\\"=\\"Red\\"', '\\"Which size?\\"=\\"S, L\\"', "Green, rather"]) assert.ok(outputs.includes(said), said);
   assert.deepEqual(await r.machine.ask("GET", "/question"), []);
 
+  // A sub-agent's, whose messages are not in the session.
+  r.model.script([{ call: "task", input: { description: "Say it", prompt: "Say it.", subagent_type: "general" } }], [command("echo six")], [{ text: "Said." }], [{ text: "It said it." }]);
+  const eighth = await r.ask("prompt", "Have it said.");
+  const six = await r.open("permission");
+  assert.equal(six.payload.command, "echo six");
+  assert.match(six.payload.session, /^ses_/);
+  assert.equal(six.message, undefined);
+  await r.answer(six.request, "once");
+  assert.equal((await r.ended(eighth)).answer.text, "It said it.");
+
   assert.equal(new Set((await r.requests()).map((q) => q.request)).size, (await r.requests()).length);
   await same(r);
   r.model.done();
