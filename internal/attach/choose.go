@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -39,9 +40,9 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 	if err := a.get(ctx, "/global/health", nil, &health); err != nil && !isStatus(err, http.StatusNotFound) { // older ones have no such path
 		return nil, err
 	}
-	var list []Info
 	if id == "" {
-		if err := a.get(ctx, "/session", nil, &list); err != nil {
+		list, err := a.sessions(ctx)
+		if err != nil {
 			return nil, err
 		}
 		list = slices.DeleteFunc(list, func(s Info) bool { return s.Parent != "" || s.Time.Archived != 0 })
@@ -50,7 +51,7 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 		case len(list) == 0:
 			return nil, fault.NotFound.With("opencode at %s has no session in its folder: begin one there, or name one of another folder with --opencode-session ses_…", a)
 		case len(list) > 1 && list[0].Time.Updated == list[1].Time.Updated:
-			return nil, fault.Ambiguous.With("opencode has %d sessions, and the newest two were updated at the same time: say which with --opencode-session\n%s", len(list), listed(list))
+			return nil, fault.Ambiguous.With("opencode has %d sessions, and the newest two were updated at the same time: say which with --opencode-session: %s", len(list), listed(list))
 		}
 		a.dir = list[0].Directory
 		return &list[0], nil
@@ -58,26 +59,42 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 	info := &Info{}
 	err := a.get(ctx, sessionPath(id), nil, info)
 	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
-		if err := a.get(ctx, "/session", nil, &list); err != nil {
+		list, err := a.sessions(ctx)
+		if err != nil {
 			return nil, err
 		}
-		return nil, fault.NotFound.With("opencode at %s has no session %s; it has\n%s", a, fault.Clip(id), listed(list))
+		return nil, fault.NotFound.With("opencode at %s has no session %s; it has %s", a, fault.Clip(id), listed(list))
 	}
 	a.dir = info.Directory
 	return info, err
 }
 
-// listed returns a line for each session, the newest first.
-func listed(list []Info) string {
-	var lines []string
-	for _, s := range list[:min(len(list), maxListed)] {
-		lines = append(lines, fmt.Sprintf("  %s  %s  %s", s.ID, time.UnixMilli(s.Time.Updated).UTC().Format("2006-01-02T15:04:05Z"), fault.Clip(s.Title)))
+// sessions returns the sessions of opencode's folder.
+func (a *API) sessions(ctx context.Context) (list []Info, err error) {
+	err = a.get(ctx, "/session", nil, &list)
+	if isStatus(err, http.StatusNotFound) {
+		err = fault.Incompatible.Because(err, "what answers at %s is not opencode: it has no sessions", a)
 	}
-	if len(list) > maxListed {
-		lines = append(lines, fmt.Sprintf("  … and %d more", len(list)-maxListed))
+	return list, err
+}
+
+// listed returns a list of sessions for people, the newest first.
+func listed(list []Info) string {
+	var items []string
+	for _, s := range list[:min(len(list), maxListed)] {
+		title := strings.Map(func(c rune) rune {
+			if unicode.IsPrint(c) {
+				return c
+			}
+			return ' '
+		}, fault.Clip(s.Title))
+		items = append(items, fmt.Sprintf("%s (%s, %q)", s.ID, time.UnixMilli(s.Time.Updated).UTC().Format("2006-01-02T15:04:05Z"), title))
+	}
+	if n := len(list) - maxListed; n > 0 {
+		items = append(items, fmt.Sprintf("and %d more", n))
 	}
 	if len(list) == 0 {
-		lines = append(lines, "  none")
+		return "none"
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(items, ", ")
 }

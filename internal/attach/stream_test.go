@@ -149,7 +149,7 @@ func TestWhichSessionIsChosen(t *testing.T) {
 		info, err := a.Choose(t.Context(), "")
 		switch {
 		case strings.HasSuffix(want, ": "):
-			if err == nil || fault.CodeOf(err).String()+": " != want || want == "ambiguous: " && !strings.Contains(err.Error(), "ses_old  1970-01-01T00:00:00Z  Old\n  ses_young") {
+			if err == nil || fault.CodeOf(err).String()+": " != want || want == "ambiguous: " && !strings.Contains(err.Error(), `ses_old (1970-01-01T00:00:00Z, "Old"), ses_young`) {
 				t.Errorf("%s: %v", list, err)
 			}
 		case err != nil || info.ID != want || a.dir != "/p":

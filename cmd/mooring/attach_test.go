@@ -1,0 +1,42 @@
+// mooring attach opencode without an opencode; with the real one: e2e/opencode/attach.test.js.
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What cannot be tied makes no session, and no error has the address's password.
+func TestAttachToWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	at := freeAddr(t)
+	for _, c := range []struct {
+		code  int
+		words string
+		args  []string
+	}{
+		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://user:secret-word@" + at}},
+		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--opencode-session", "ses_1"}},
+		{exitRefused, "no id of opencode's sessions", []string{"--url", "http://" + at, "--opencode-session", "../ses_1"}},
+		{exitUsage, "--url is not an address of opencode's", []string{"--url", "ftp://user:secret-word@" + at}},
+		{exitUsage, "--url is not an address of opencode's", []string{"--url", "http://user:secret-word@" + at + "/?a=b"}},
+		{exitUsage, "names another machine (example.org): say --remote", []string{"--url", "http://user:secret-word@example.org"}},
+		{exitUsage, "--label is for a new session", []string{"--label", "a", "--session", "ses_x"}},
+		{exitRefused, "is not opencode: it has no sessions", []string{"--url", "http://" + r.proxy.Addr()}},
+	} {
+		got := r.runIn("", append([]string{"attach", "opencode", "--owner", r.owner()}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.err, c.words) || strings.Contains(got.err+got.out, "secret-word") || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%v: exit code %d, %s; want %d and %q", c.args, got.code, got.err, c.code, c.words)
+		}
+	}
+	if list := r.ok("session", "list", "--owner", r.owner(), "--json"); strings.TrimSpace(list) != "" {
+		t.Errorf("there is a session: %s", list)
+	}
+	left, err := filepath.Glob(filepath.Join(r.home(), "attached", "*.json"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("there is a tie: %v, %v", left, err)
+	}
+}
