@@ -140,7 +140,7 @@ func TestHeads(t *testing.T) {
 		"<title>From info · Mooring</title>":                                   {Info: entry("session", `{"title":"From info"}`)},
 		`data-base="/at" data-live data-cursor="18446744073709551615"`:         {Base: "/at", Live: "/s/x/live", Cursor: 1<<64 - 1},
 		`href="/at/assets/page-`:                                               {Base: "/at"},
-		`data-may="revert fork" data-own="" data-script="/at/assets/console-`:              {Base: "/at", May: []string{"revert", "fork"}},
+		`data-may="revert fork" data-own="" data-script="/at/assets/console-`:  {Base: "/at", May: []string{"revert", "fork"}},
 		`href="#m-msg_2">this message</a>: <a href="#m-msg_9">its summary</a>`: {State: page.State{Compaction: session.Compaction{Upto: "message/msg_2", Summary: "message/msg_9"}}},
 		`<button type="button" class="button script" data-act="unrevert">`:     {May: []string{"revert"}, State: page.State{Revert: session.Revert{To: "message/msg_2", Actor: "owner", At: 1}}},
 		`by <bdi>owner</bdi>`:                                                  {State: page.State{Revert: session.Revert{To: "message/msg_2", Actor: "owner", At: 1}}},

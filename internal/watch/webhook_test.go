@@ -82,7 +82,9 @@ func TestWebhookAnswers(t *testing.T) {
 		t.Errorf("gone: %v after %d", err, got.Load())
 	}
 	other, reached := receiver(t, func(int, http.ResponseWriter, *http.Request) {})
-	url, _ = receiver(t, func(_ int, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other, http.StatusTemporaryRedirect) })
+	url, _ = receiver(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other, http.StatusTemporaryRedirect)
+	})
 	w, said := newTestWebhook(t, WebhookConfig{URL: url, AllowPrivate: true, FirstPause: time.Millisecond, GiveUp: 50 * time.Millisecond})
 	if err := w.Tell(t.Context(), notice); err != nil || reached.Load() != 0 || !strings.Contains(said.String(), "was not told: ") || !strings.Contains(said.String(), "redirects") {
 		t.Errorf("redirected: %v, followed %d times, %s", err, reached.Load(), said.String())
