@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -157,11 +156,5 @@ func (t *Tie) save() error {
 	if err != nil {
 		return err
 	}
-	switch err := newfile.Replace(t.name+tieSuffix, append(text, '\n')); {
-	case errors.Is(err, syscall.ENOSPC):
-		return fault.DiskFull.Because(err, "there is no space left to keep the tie: %v", err)
-	case err != nil:
-		return fmt.Errorf("keep the tie: %w", err)
-	}
-	return nil
+	return newfile.Fault(newfile.Replace(t.name+tieSuffix, append(text, '\n')), "the ties")
 }

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fileowner"
 )
 
@@ -19,6 +21,17 @@ func Replace(name string, text []byte) error {
 		return err
 	}
 	return Rename(tmp, name)
+}
+
+// Fault returns the error of a write to files, as people call them: DiskFull if there was no space, nil for nil.
+func Fault(err error, files string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC):
+		return fault.DiskFull.Because(err, "there is no space left for %s: %v", files, err)
+	}
+	return fmt.Errorf("write %s: %w", files, err)
 }
 
 // WriteTemp writes text durably to a new file of the mode 0600 beside name, of the owner of was if that is not nil, and returns the new

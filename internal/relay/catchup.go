@@ -89,7 +89,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 		_ = s.end(context.WithoutCancel(ctx)) // or Run does, later
 		return true, nil
 	}
-	defer s.keys.unload() // which few shares need again
+	defer s.keys.Unload() // which few shares need again
 	if err := r.compare(ctx, s, from, info); err != nil {
 		return false, err
 	}
@@ -185,7 +185,7 @@ func sharedAt(info []byte, id string) (string, error) {
 
 // compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
 func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte) error {
-	if err := s.keys.load(); err != nil {
+	if err := s.keys.Load(); err != nil {
 		return err
 	}
 	there := map[string]bool{}
@@ -197,7 +197,7 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 			pieces = append(pieces, []opencode.Put{s.leftOut(&p)})
 		}
 		for _, piece := range pieces {
-			piece = slices.DeleteFunc(piece, func(p opencode.Put) bool { there[p.Key] = true; return s.keys.has(&p) })
+			piece = slices.DeleteFunc(piece, func(p opencode.Put) bool { there[p.Key] = true; return s.keys.Has(&p) })
 			if err == nil {
 				err = s.commit(context.WithoutCancel(ctx), piece)
 			}
@@ -224,12 +224,11 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 		return err
 	}
 	var gone []string
-	for key := range s.keys.hashes { // each is one that can be removed
+	for _, key := range s.keys.List("") {
 		if kind, _, _ := strings.Cut(key, "/"); (kind == "message" || kind == "part") && !there[key] {
 			gone = append(gone, key)
 		}
 	}
-	slices.Sort(gone)
 	return s.remove(context.WithoutCancel(ctx), gone)
 }
 

@@ -2,17 +2,14 @@ package relay
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/relay/relaytest"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -214,82 +211,4 @@ func TestAnUnshareThatWasMissed(t *testing.T) {
 		t.Fatal("the share goes on")
 	}
 	want(t, http.StatusNotFound, "POST", r.http.URL+"/api/share/"+c.ID+"/sync", syncBody(c.Secret, messageItem(2)))
-}
-
-// What a crash leaves of the file of keys is read as far as it says something.
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	a, b := opencode.Put{Key: "message/a", Payload: []byte("1")}, opencode.Put{Key: "part/a/b", Payload: []byte("2")}
-	open := func(name string) *keys {
-		k := &keys{name: name}
-		if err := k.load(); err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	name := keysName(t.TempDir(), "x")
-	k := open(name)
-	must(k.expect([]opencode.Put{a, b}))
-	if k.has(&a) {
-		t.Error("a value is there that was not committed")
-	}
-	must(k.committed([]opencode.Put{a, b}))
-	must(k.expect([]opencode.Put{b}))
-	if k = open(name); !k.has(&a) || k.has(&b) || len(k.hashes) != 2 {
-		t.Errorf("read again: %v", k.hashes)
-	}
-	torn := func(text string) {
-		t.Helper()
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
-		must(err)
-		_, err = f.WriteString(text)
-		must(errors.Join(err, f.Close()))
-	}
-	torn("=0011 part/a")
-	if k = open(name); len(k.hashes) != 2 || !k.has(&a) {
-		t.Errorf("read after a crash: %v", k.hashes)
-	}
-	c := opencode.Put{Key: "message/c", Payload: []byte("3")}
-	must(k.expect([]opencode.Put{c}))
-	must(k.committed([]opencode.Put{c}))
-	if k = open(name); len(k.hashes) != 3 || !k.has(&c) {
-		t.Errorf("written after a crash: %v", k.hashes)
-	}
-	must(k.removed([]string{c.Key}))
-	torn("+messa=0011 message/c\n")
-	if k = open(name); len(k.hashes) != 2 || !k.has(&a) {
-		t.Errorf("with a line where two writes met: %v", k.hashes)
-	}
-	info := func(revert string) []opencode.Put {
-		return []opencode.Put{{Key: "session", Payload: []byte(`{"revert":{"messageID":"` + revert + `"}}`)}}
-	}
-	step := func(what string, known bool, puts ...opencode.Put) {
-		t.Helper()
-		must(k.expect(puts))
-		must(k.committed(puts))
-		if k = open(name); k.has(&a) != known {
-			t.Errorf("%s: %v", what, k.hashes)
-		}
-	}
-	step("reverted", false, info("a")[0])
-	step("put while it is reverted", false, a)
-	step("no longer", false, info("")[0])
-	step("put again", true, a)
-	must(k.removed([]string{"session"}))
-	for range 2000 {
-		must(k.committed([]opencode.Put{b}))
-	}
-	must(k.removed([]string{a.Key}))
-	if k = open(name); len(k.hashes) != 1 || !k.has(&b) {
-		t.Errorf("read again: %v", k.hashes)
-	}
-	if info, err := os.Stat(name); err != nil || info.Size() > 100_000 {
-		t.Errorf("its history stays: %v, %v", info.Size(), err)
-	}
 }

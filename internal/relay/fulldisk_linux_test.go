@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/putkeys"
 	"github.com/mooring-rpc/mooring/internal/relay/relaytest"
 )
 
@@ -129,12 +130,13 @@ func TestAFullDisk(t *testing.T) {
 func TestKeysOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := newSmallDisk(t, filepath.Join(t.TempDir(), "keys"))
-	k := &keys{name: keysName(disk.dir, "x")}
+	name := keysName(disk.dir, "x")
+	k := putkeys.New(name)
 	a := opencode.Put{Key: "message/a", Payload: []byte("1")}
 	put := func(puts ...opencode.Put) error {
-		err := k.expect(puts)
+		err := k.Expect(puts)
 		if err == nil {
-			err = k.committed(puts)
+			err = k.Committed(puts)
 		}
 		return err
 	}
@@ -151,13 +153,13 @@ func TestKeysOnAFullDisk(t *testing.T) {
 	if err := put(opencode.Put{Key: "session", Payload: []byte(`{"revert":{"messageID":"a"}}`)}, opencode.Put{Key: "message/" + strings.Repeat("y", 4000)}); err == nil {
 		t.Fatal("it takes a line that has no room")
 	}
-	if err := k.load(); err != nil {
+	if err := k.Load(); err != nil {
 		t.Fatal(err)
 	}
-	if k.reverted || !k.has(&a) {
+	if !k.Has(&a) {
 		t.Errorf("a reset that was not written counts: %v", k)
 	}
-	if text := readFile(t, k.name); text[len(text)-1] != '\n' {
+	if text := readFile(t, name); text[len(text)-1] != '\n' {
 		t.Errorf("a line is cut off: %q", text[max(0, len(text)-100):])
 	}
 	disk.empty()
@@ -165,9 +167,9 @@ func TestKeysOnAFullDisk(t *testing.T) {
 	if err := put(b); err != nil {
 		t.Fatal(err)
 	}
-	k.unload()
-	if err := k.load(); err != nil || !k.has(&a) || !k.has(&b) {
-		t.Errorf("read again it has %v, %v", k.hashes, err)
+	k.Unload()
+	if err := k.Load(); err != nil || !k.Has(&a) || !k.Has(&b) {
+		t.Errorf("read again it has %v, %v", k, err)
 	}
 }
 

@@ -39,6 +39,8 @@ const (
 	keysSuffix  = ".keys"
 )
 
+func keysName(dir, id string) string { return filepath.Join(dir, id+keysSuffix) }
+
 // readRecords reads the files of all shares of a folder, in the order of their creation. What a crash left half written is removed.
 func readRecords(dir string) (list []record, err error) {
 	files, err := os.ReadDir(dir)

@@ -12,7 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/putkeys"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -20,8 +22,8 @@ import (
 type share struct {
 	relay   *Relay
 	session *client.Session
-	keys    keys   // of who has the share's turn
-	said    string // the last error of catching up that was logged; of Run
+	keys    *putkeys.Keys // of who has the share's turn
+	said    string        // the last error of catching up that was logged; of Run
 
 	mu        sync.Mutex // guards the rest
 	rec       record
@@ -38,7 +40,7 @@ func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &share{relay: r, rec: rec, keys: keys{name: keysName(r.cfg.Dir, rec.ID)}}
+	s := &share{relay: r, rec: rec, keys: putkeys.New(keysName(r.cfg.Dir, rec.ID))}
 	s.session, err = r.cfg.Client.Session(ctx, owner)
 	return s, err
 }
@@ -51,7 +53,7 @@ func (r *Relay) committed(ctx context.Context, batch string) (bool, error) {
 
 // save writes the share's file. The caller has s.mu, or is the only one that knows s.
 func (s *share) save() error {
-	err := writeFault(s.rec.write(s.relay.cfg.Dir))
+	err := newfile.Fault(s.rec.write(s.relay.cfg.Dir), "the relay's files")
 	s.unsaved = err != nil
 	return err
 }
@@ -119,14 +121,14 @@ func (s *share) commit(ctx context.Context, puts []opencode.Put) error {
 	if len(puts) == 0 {
 		return nil
 	}
-	if err := s.keys.expect(puts); err != nil {
+	if err := s.keys.Expect(puts); err != nil {
 		return err
 	}
 	b := s.session.Batch()
 	var arrived []string // what was left out before
 	for _, p := range puts {
 		b.Put(p.Key, json.RawMessage(p.Payload)).Arg("sync", true)
-		if _, lacked := s.keys.hashes[leftOutPrefix+p.Key]; lacked {
+		if s.keys.Known(leftOutPrefix + p.Key) {
 			arrived = append(arrived, leftOutPrefix+p.Key)
 		}
 	}
@@ -135,7 +137,7 @@ func (s *share) commit(ctx context.Context, puts []opencode.Put) error {
 		return err
 	}
 	s.watch(t)
-	if err := s.keys.committed(puts); err != nil || len(arrived) == 0 {
+	if err := s.keys.Committed(puts); err != nil || len(arrived) == 0 {
 		return err
 	}
 	return s.remove(ctx, arrived)
@@ -145,15 +147,17 @@ func (s *share) commit(ctx context.Context, puts []opencode.Put) error {
 func (s *share) remove(ctx context.Context, list []string) error {
 	for piece := range slices.Chunk(list, s.relay.limits.Ops) {
 		b := s.session.Batch()
-		for _, key := range piece {
+		removed := make([]opencode.Put, len(piece))
+		for i, key := range piece {
 			b.Remove(key).Arg("sync", true)
+			removed[i].Key = key
 		}
 		t, err := b.Commit(ctx)
 		if err != nil {
 			return err
 		}
 		s.watch(t)
-		if err := s.keys.removed(piece); err != nil {
+		if err := s.keys.Committed(removed); err != nil {
 			return err
 		}
 	}

@@ -1,15 +1,15 @@
 // Package mirror keeps one of opencode's sessions in a session of Mooring's, as its shares do: what changes is put with the argument sync. It
-// knows durably what was put (keys.go), so that what differs from opencode's own state is found without a server.
+// knows durably what was put (package putkeys), so that what differs from opencode's own state is found without a server.
 package mirror
 
 import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/putkeys"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -18,32 +18,21 @@ type Mirror struct {
 	session *client.Session
 	commit  func(context.Context, *client.Batch) error
 	limits  opencode.Limits
-	keys    keys
+	keys    *putkeys.Keys
 }
 
 // Open returns the mirror of a session whose keys are kept in the file of a name; commit makes a batch durable.
 func Open(s *client.Session, name string, commit func(context.Context, *client.Batch) error) (*Mirror, error) {
 	lim := session.DefaultLimits()
-	m := &Mirror{session: s, commit: commit, keys: keys{name: name}, limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}}
-	return m, m.keys.load()
+	m := &Mirror{session: s, commit: commit, keys: putkeys.New(name), limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}}
+	return m, m.keys.Load()
 }
 
 // Has reports whether the session may have a key.
-func (m *Mirror) Has(key string) bool {
-	_, there := m.keys.hashes[key]
-	return there
-}
+func (m *Mirror) Has(key string) bool { return m.keys.Known(key) }
 
 // Keys returns the keys with a prefix that the session may have, sorted.
-func (m *Mirror) Keys(prefix string) (list []string) {
-	for key := range m.keys.hashes {
-		if strings.HasPrefix(key, prefix) {
-			list = append(list, key)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
+func (m *Mirror) Keys(prefix string) []string { return m.keys.List(prefix) }
 
 // leftOutPrefix begins the keys of values that say what the session lacks, each before the key of what was left out: they are shown on its page.
 const leftOutPrefix = "left_out/"
@@ -51,7 +40,7 @@ const leftOutPrefix = "left_out/"
 // Apply makes changes durable, in order; one without a payload is a removal. Values that are there already are not put again, those too
 // large for a session are left out, which a value of an own kind says.
 func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
-	if err := m.keys.load(); err != nil {
+	if err := m.keys.Load(); err != nil {
 		return err
 	}
 	var list []opencode.Put
@@ -62,7 +51,7 @@ func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
 		} else if m.Has(leftOutPrefix + p.Key) {
 			list = append(list, opencode.Put{Key: leftOutPrefix + p.Key})
 		}
-		if p.Payload == nil && m.Has(p.Key) || p.Payload != nil && !m.keys.has(&p) {
+		if p.Payload == nil && m.Has(p.Key) || p.Payload != nil && !m.keys.Has(&p) {
 			list = append(list, p)
 		}
 	}
@@ -77,7 +66,7 @@ func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
 
 // apply commits a piece as one batch.
 func (m *Mirror) apply(ctx context.Context, piece []opencode.Put) error {
-	if err := m.keys.expect(piece); err != nil {
+	if err := m.keys.Expect(piece); err != nil {
 		return err
 	}
 	b := m.session.Batch()
@@ -91,8 +80,8 @@ func (m *Mirror) apply(ctx context.Context, piece []opencode.Put) error {
 	if err := m.commit(ctx, b); err != nil {
 		return err
 	}
-	return m.keys.committed(piece)
+	return m.keys.Committed(piece)
 }
 
 // Forget makes every value unknown: the server has refused something.
-func (m *Mirror) Forget() { m.keys.forget() }
+func (m *Mirror) Forget() { m.keys.Forget() }

@@ -1,9 +1,7 @@
-package relay
-
-// The keys that were put into a share, with hashes of their values: what differs from opencode's own state is found without a server. A file
-// has them, a line each:
+// Package putkeys knows durably which of opencode's keys were put into a session, with hashes of their values: what differs from opencode's own
+// state is found without a server. A file has them, a line each:
 //
-//	+KEY       a value is about to be committed: from here on the share may have the key
+//	+KEY       a value is about to be committed: from here on the session may have the key
 //	=HASH KEY  the value with that hash was committed
 //	-KEY       the key was removed
 //	~1         an info is about to be committed that says that the session is reverted; no value is known any more
@@ -14,27 +12,27 @@ package relay
 //
 // What a batch makes unknown is synced before it is committed. All other lines only make values known, or keys not there, so that a power cut,
 // which may lose some, has values put or keys removed once more, which changes nothing.
+package putkeys
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-// keys are a share's. They are for one goroutine at a time: who has the share's turn. The file is open while it is written to.
-type keys struct {
+// Keys are a session's. They are for one goroutine at a time. The file is open while it is written to.
+type Keys struct {
 	name   string
 	hashes map[string]string // by key; "" if it is not known which value is there. nil: they have to be read
 	lines  int               // of the file
@@ -44,29 +42,40 @@ type keys struct {
 	next     bool // by the last info, once that piece is committed
 }
 
-func keysName(dir, id string) string { return filepath.Join(dir, id+keysSuffix) }
+// New returns the keys that a file of this name has, or will have.
+func New(name string) *Keys { return &Keys{name: name} }
+
+// files is what errors call the file.
+const files = "the keys of opencode's sessions"
 
 // hashBytes is how much of a SHA-256 tells values of a key apart.
 const hashBytes = 16
 
+// valueHash returns the hash of a value, whatever the order of its members: opencode writes them in different ones.
 func valueHash(payload []byte) string {
+	in := json.NewDecoder(bytes.NewReader(payload))
+	in.UseNumber()
+	var v any
+	if in.Decode(&v) == nil {
+		payload, _ = json.Marshal(v) // what was decoded
+	}
 	sum := sha256.Sum256(payload)
 	return hex.EncodeToString(sum[:hashBytes])
 }
 
-// load reads the file, or makes one.
-func (k *keys) load() error {
+// Load reads the file, or makes one, unless they are there.
+func (k *Keys) Load() error {
 	if k.hashes != nil {
 		return nil
 	}
 	text, err := os.ReadFile(k.name)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = writeFault(newfile.Replace(k.name, nil))
+		err = newfile.Fault(newfile.Replace(k.name, nil), files)
 	} else if whole := bytes.LastIndexByte(text, '\n') + 1; err == nil && whole < len(text) { // the last write broke off
-		text, err = text[:whole], writeFault(os.Truncate(k.name, int64(whole)))
+		text, err = text[:whole], newfile.Fault(os.Truncate(k.name, int64(whole)), files)
 	}
 	if err != nil {
-		return fmt.Errorf("read a share's keys: %w", err)
+		return fmt.Errorf("read the keys: %w", err)
 	}
 	k.hashes, k.lines, k.reverted = map[string]string{}, 0, false
 	for line := range bytes.Lines(text) {
@@ -76,11 +85,11 @@ func (k *keys) load() error {
 	return nil
 }
 
-// unload has them read again when they are needed.
-func (k *keys) unload() { k.hashes = nil }
+// Unload has them read again when they are needed.
+func (k *Keys) Unload() { k.hashes = nil }
 
 // read applies a line.
-func (k *keys) read(line string) {
+func (k *Keys) read(line string) {
 	if line == "" {
 		return
 	}
@@ -89,7 +98,7 @@ func (k *keys) read(line string) {
 	switch kind {
 	case '~':
 		k.reverted = key == "1"
-		k.forget()
+		k.Forget()
 		return
 	case '=':
 		hash, key, _ = strings.Cut(key, " ")
@@ -103,15 +112,8 @@ func (k *keys) read(line string) {
 	}
 }
 
-// forget makes every value unknown.
-func (k *keys) forget() {
-	for key := range k.hashes {
-		k.hashes[key] = ""
-	}
-}
-
 // compact writes the file anew.
-func (k *keys) compact() error {
+func (k *Keys) compact() error {
 	var b bytes.Buffer
 	lines := 0
 	if k.reverted {
@@ -133,13 +135,13 @@ func (k *keys) compact() error {
 	return err
 }
 
-// expect notes puts that are about to be committed.
-func (k *keys) expect(puts []opencode.Put) error {
-	if err := k.load(); err != nil {
+// Expect notes changes that are about to be committed.
+func (k *Keys) Expect(changes []opencode.Put) error {
+	if err := k.Load(); err != nil {
 		return err
 	}
 	k.passing, k.next = k.reverted, k.reverted
-	for _, p := range puts {
+	for _, p := range changes {
 		if p.Key == "session" {
 			k.next = session.InfoRevert(p.Payload) != ""
 			k.passing = k.passing || k.next
@@ -148,10 +150,10 @@ func (k *keys) expect(puts []opencode.Put) error {
 	var b strings.Builder
 	if k.passing && !k.reverted {
 		k.reverted = true
-		k.forget()
+		k.Forget()
 		b.WriteString("~1\n")
 	}
-	for _, p := range puts {
+	for _, p := range changes {
 		if hash, there := k.hashes[p.Key]; !there || hash != "" {
 			k.hashes[p.Key] = ""
 			b.WriteString("+" + p.Key + "\n")
@@ -160,37 +162,32 @@ func (k *keys) expect(puts []opencode.Put) error {
 	return k.append(b.String(), true)
 }
 
-// committed notes puts that were committed.
-func (k *keys) committed(puts []opencode.Put) error {
-	var b strings.Builder
-	switch {
-	case !k.passing:
-		for _, p := range puts {
-			k.hashes[p.Key] = valueHash(p.Payload)
-			b.WriteString("=" + k.hashes[p.Key] + " " + p.Key + "\n")
-		}
-	case !k.next:
-		k.reverted = false
-		b.WriteString("~0\n")
-	}
-	return k.append(b.String(), false)
-}
-
-// removed notes keys whose removal was committed.
-func (k *keys) removed(list []string) error {
-	if err := k.load(); err != nil {
+// Committed notes changes that were committed. One without a payload is a removal, which need not have been expected.
+func (k *Keys) Committed(changes []opencode.Put) error {
+	if err := k.Load(); err != nil {
 		return err
 	}
 	var b strings.Builder
-	for _, key := range list {
-		delete(k.hashes, key)
-		b.WriteString("-" + key + "\n")
+	for _, p := range changes {
+		switch {
+		case p.Payload == nil:
+			delete(k.hashes, p.Key)
+			b.WriteString("-" + p.Key + "\n")
+		case !k.passing:
+			k.hashes[p.Key] = valueHash(p.Payload)
+			b.WriteString("=" + k.hashes[p.Key] + " " + p.Key + "\n")
+		}
 	}
+	if k.passing && !k.next {
+		k.reverted = false
+		b.WriteString("~0\n")
+	}
+	k.passing = false
 	return k.append(b.String(), false)
 }
 
 // append writes lines. If that fails, the file stays as it was, and is read again, so that what was not written does not count.
-func (k *keys) append(lines string, sync bool) error {
+func (k *Keys) append(lines string, sync bool) error {
 	if lines == "" {
 		return nil
 	}
@@ -199,8 +196,8 @@ func (k *keys) append(lines string, sync bool) error {
 		err = errors.Join(appendTo(f, lines, sync), f.Close())
 	}
 	if err != nil {
-		k.unload()
-		return writeFault(err)
+		k.Unload()
+		return newfile.Fault(err, files)
 	}
 	if k.lines += strings.Count(lines, "\n"); k.lines > 4*len(k.hashes)+1000 { // most of it is history
 		_ = k.compact() // or after the next line
@@ -224,16 +221,29 @@ func appendTo(f *os.File, text string, sync bool) error {
 	return err
 }
 
-// has reports whether a value is the one that the share has.
-func (k *keys) has(p *opencode.Put) bool { return k.hashes[p.Key] == valueHash(p.Payload) }
-
-// writeFault returns the error of a write to the relay's folder.
-func writeFault(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC):
-		return fault.DiskFull.Because(err, "there is no space left for the relay's files: %v", err)
-	}
-	return fmt.Errorf("write the relay's files: %w", err)
+// Known reports whether the session may have a key.
+func (k *Keys) Known(key string) bool {
+	_, there := k.hashes[key]
+	return there
 }
+
+// List returns the keys with a prefix that the session may have, sorted. Each is one that can be removed.
+func (k *Keys) List(prefix string) (list []string) {
+	for key := range k.hashes {
+		if strings.HasPrefix(key, prefix) {
+			list = append(list, key)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Forget makes every value unknown, in this process.
+func (k *Keys) Forget() {
+	for key := range k.hashes {
+		k.hashes[key] = ""
+	}
+}
+
+// Has reports whether a value is the one that the session has.
+func (k *Keys) Has(p *opencode.Put) bool { return k.hashes[p.Key] == valueHash(p.Payload) }
