@@ -22,7 +22,8 @@
 //
 // What opencode sends while no relay runs is lost to it: opencode does not repeat it. If the relay is told where opencode's own API is, it reads
 // every living share's session there at each start, and after each sync that was answered with an error, and commits what differs
-// (catchup.go); not what is too large for a session, which the share says that it lacks. So that this is little, a file beside the share's has the keys that were put with hashes of their values (package putkeys).
+// (catchup.go); not what is too large for a session, which the share says that it lacks. So that this is little, a file beside the share's has
+// the keys that were put with hashes of their values (package putkeys).
 //
 // Words:
 //

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
@@ -188,8 +189,8 @@ func (s *share) watch(t client.Ticket) {
 	})
 }
 
-// waitFor waits for batches and says what the server has refused of them, each refusal that follows another of the same reason left out. A stream that
-// has stopped has so for all of them.
+// waitFor waits for batches and says what the server has refused of them, each refusal that follows another of the same reason left out. A stream
+// that has stopped sends none of them.
 func (s *share) waitFor(list []string) {
 	said := fault.None
 	for _, batch := range list {
@@ -198,7 +199,10 @@ func (s *share) waitFor(list []string) {
 			if s.relay.ctx.Err() == nil {
 				s.relay.cfg.Log.Error("a share is not sent any more", "opencode", s.rec.External, "error", err)
 			}
-			return
+			if stopped := (*outbox.StreamStoppedError)(nil); errors.As(err, &stopped) || s.relay.ctx.Err() != nil {
+				return
+			}
+			continue
 		}
 		at := slices.IndexFunc(results, func(o client.Outcome) bool { return o.Err() != nil })
 		if at >= 0 && results[at].Reason != said {
