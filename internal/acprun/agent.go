@@ -249,8 +249,10 @@ func (r *runner) answered(method string, m acp.Message) error {
 func (r *runner) openSession() error {
 	a, was := r.agent, r.journal.acp
 	switch {
-	case was == nil || was.Dir != r.cfg.Dir:
+	case was == nil:
 		r.open(acp.MethodNew, "")
+	case was.Dir != r.cfg.Dir:
+		return r.openNew("its earlier session is of the folder " + was.Dir + ", so it does not remember what was before")
 	case a.info.Capabilities.Load && (len(r.leftOver) > 0 || r.repeats()): // its history tells whether it got the prompt
 		r.open(acp.MethodLoad, was.ID)
 	case a.info.CanResume():
