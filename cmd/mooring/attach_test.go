@@ -1,3 +1,5 @@
+//go:build unix
+
 // mooring attach opencode without an opencode; with the real one: e2e/opencode/attach.test.js.
 
 package main

@@ -185,21 +185,5 @@ func (j *journal) writeAnew() error {
 			return err
 		}
 	}
-	name := j.f.Name()
-	err := os.WriteFile(name+".new", text.Bytes(), 0o600)
-	if err == nil {
-		err = syncFile(name + ".new")
-	}
-	if err == nil {
-		err = os.Rename(name+".new", name)
-	}
-	return errors.Join(err, newfile.SyncDir(dirOf(name)))
-}
-
-func syncFile(name string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return newfile.Replace(j.f.Name(), text.Bytes())
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -342,5 +341,3 @@ func (r *runner) shutdown() error {
 	}
 	return err
 }
-
-func dirOf(name string) string { return filepath.Dir(name) }

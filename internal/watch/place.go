@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
@@ -78,29 +77,8 @@ func (p *place) save() error {
 		saved.At = p.Position.String()
 	}
 	text, err := json.Marshal(saved)
-	if err == nil {
-		err = writeNew(p.file, text)
-	}
-	if err != nil {
-		return fmt.Errorf("save the position of the watch: %w", err)
-	}
-	return nil
-}
-
-func writeNew(name string, text []byte) error {
-	f, err := os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err == nil {
-		err = newfile.SyncDir(filepath.Dir(name))
-	}
-	return err
+	return newfile.Fault(newfile.Replace(p.file, text), "the position of the watch")
 }
