@@ -89,20 +89,6 @@ func TestEditorsThatLeave(t *testing.T) {
 	}
 }
 
-// TestASlowEditorIsGivenUp has an editor that does not read while its agent writes without end.
-func TestASlowEditorIsGivenUp(t *testing.T) {
-	t.Parallel()
-	e := newCLI(t, "").edits(acpagent.Script{}).opens()
-	e.gate.Lock()
-	defer e.gate.Unlock()
-	e.prompt("say:a long")
-	if code := e.ends(); code != exitRefused || !strings.Contains(e.err.String(), "the editor does not read: 64 MiB wait for it") {
-		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
-	}
-	e.ok("outbox", "drain")
-	e.until("prompt", "answered", "")
-}
-
 // TestSessionsInUse has a session that another run has.
 func TestSessionsInUse(t *testing.T) {
 	t.Parallel()

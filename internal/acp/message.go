@@ -141,12 +141,23 @@ func encodeValue(v any) []byte {
 
 // Call returns a request; its number is from 1 on, and of this call alone.
 func Call(number uint64, method string, params any) []byte {
-	return encode(outgoing{ID: strconv.AppendUint(nil, number, 10), Method: method, Params: params})
+	return withParams(outgoing{ID: strconv.AppendUint(nil, number, 10), Method: method}, params)
+}
+
+// withParams encodes a message with params. JSON text is taken as it is: what is passed on may be long.
+func withParams(m outgoing, params any) []byte {
+	text, ok := params.(json.RawMessage)
+	if !ok || len(text) == 0 || bytes.ContainsRune(text, '\n') {
+		m.Params = params
+		return encode(m)
+	}
+	line := encode(m)
+	return append(append(append(line[:len(line)-1], `,"params":`...), text...), '}')
 }
 
 // Notify returns a notification.
 func Notify(method string, params any) []byte {
-	return encode(outgoing{Method: method, Params: params})
+	return withParams(outgoing{Method: method}, params)
 }
 
 // Result returns the answer to a request.

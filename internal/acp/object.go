@@ -27,11 +27,10 @@ func With(object json.RawMessage, name string, value any) json.RawMessage {
 
 // SetSession returns params with another session's id, if they name a session.
 func SetSession(params json.RawMessage, id string) json.RawMessage {
-	if SessionOf(params) == "" {
-		return params
+	if out, found := edit(params, "sessionId", encodeValue(id)); found {
+		return out
 	}
-	out, _ := edit(params, "sessionId", encodeValue(id))
-	return out
+	return params
 }
 
 // SessionOf returns the id of the session that params name; "" if they name none.

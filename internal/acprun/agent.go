@@ -332,7 +332,7 @@ func (r *runner) updated(params json.RawMessage) error {
 	a := r.agent
 	u, err := acp.Read[acp.UpdateParams](params)
 	if err != nil {
-		r.showUpdate(params, true)
+		r.showUpdate(params, acp.SessionOf(params), true)
 		return r.message(acp.Message{}, fmt.Errorf("%w: %w", acp.ErrNoMessage, err))
 	}
 	said := false // it is about a turn
@@ -344,7 +344,7 @@ func (r *runner) updated(params json.RawMessage) error {
 	default:
 		said = true
 	}
-	r.showUpdate(params, said || u.Update.Kind == acp.UserChunk)
+	r.showUpdate(params, u.ID, said || u.Update.Kind == acp.UserChunk)
 	switch {
 	case !a.ready && said: // its history, which is recorded
 		return nil

@@ -317,12 +317,12 @@ func (r *runner) showPrompt(content []json.RawMessage) {
 // repeats reports whether the agent's history is to be shown: when it first opens its session.
 func (r *runner) repeats() bool { return r.cfg.History && !r.everReady }
 
-// showUpdate shows the editor an update. said is false where it is about the agent, and not about messages.
-func (r *runner) showUpdate(params json.RawMessage, said bool) {
+// showUpdate shows the editor an update of a session of the agent. said is false where it is about the agent, and not about messages.
+func (r *runner) showUpdate(params json.RawMessage, id string, said bool) {
 	a, e := r.agent, r.cfg.Editor
 	switch {
 	case e == nil:
-	case a.ready && acp.SessionOf(params) != a.session: // of a sub-agent
+	case a.ready && id != a.session: // of a sub-agent
 	case a.ready, !said, a.opening == acp.MethodLoad && r.repeats():
 		e.Notify(acp.MethodUpdate, params)
 	}
