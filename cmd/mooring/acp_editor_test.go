@@ -167,7 +167,7 @@ func (e *editor) texts() string {
 	return all.String()
 }
 
-// seen returns the texts of the session's chunks of a kind so far, together.
+// seen returns the texts of the session's chunks of a kind so far, together, without that a slow server is waited for.
 func (e *editor) seen(kind string) string {
 	var all strings.Builder
 	e.mu.Lock()
@@ -179,7 +179,7 @@ func (e *editor) seen(kind string) string {
 				Content       struct{ Text string }
 			}
 		}
-		if m.Method == "session/update" && json.Unmarshal(m.Params, &p) == nil && p.Update.SessionUpdate == kind {
+		if m.Method == "session/update" && json.Unmarshal(m.Params, &p) == nil && p.Update.SessionUpdate == kind && !strings.HasPrefix(p.Update.Content.Text, "\n[mooring] Mooring's server") {
 			all.WriteString(p.Update.Content.Text)
 		}
 	}
