@@ -27,7 +27,7 @@ func TestEditorsComeBackAfterKills(t *testing.T) {
 			e := &editor{runRig: &runRig{cliRig: r, script: acpagent.Script{Dir: t.TempDir(), Load: true}, err: &lockbuf.Buffer{}}, dir: t.TempDir(), crash: point}
 			e.start("--owner", r.owner())
 			e.opens()
-			e.prompt("say:a")
+			e.prompt("pause:300ms say:a") // all of it is written before the agent says something
 			if err := e.cmd.Wait(); err == nil || e.cmd.ProcessState.ExitCode() != -1 {
 				t.Fatalf("mooring acp was not killed: %v: %s", err, e.err.String())
 			}

@@ -89,7 +89,8 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 				r := newCLI(t, "")
 				script.Dir = t.TempDir()
 				g := &runRig{cliRig: r, script: script, session: strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))}
-				id := g.ask("say:a")
+				const text = "pause:100ms say:a" // all of it is written before the agent says something
+				id := g.ask(text)
 				cmd, out := g.asProcess(t.Context(), crashpoint.Env+"="+point)
 				if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
 					t.Fatalf("the run was not killed: %v: %s", err, out.String())
@@ -102,7 +103,7 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 					t.Fatalf("it does not end: %v: %s", g.requests(), g.err.String())
 				}
 				got := g.requests()[0]
-				text := fmt.Sprint(got["state"], " ", got["answer"], got["reason"])
+				end := fmt.Sprint(got["state"], " ", got["answer"], got["reason"])
 				prompts := len(g.prompts())
 				if want.got == -1 {
 					if want.words = endUnknown; prompts == 1 && script.Load && !script.NoIDs {
@@ -115,11 +116,11 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 					t.Errorf("the agent got %q", g.prompts())
 				}
 				for word := range strings.FieldsSeq(want.words) {
-					if !strings.Contains(text, word) {
-						t.Errorf("it ended as %s, without %q", text, word)
+					if !strings.Contains(end, word) {
+						t.Errorf("it ended as %s, without %q", end, word)
 					}
 				}
-				if got := g.prompts(); want.words != endUnknown && (len(got) != 1 || got[0] != "say:a") {
+				if got := g.prompts(); want.words != endUnknown && (len(got) != 1 || got[0] != text) {
 					t.Errorf("the agent got %q", got)
 				}
 				if m := g.runIn("", "session", "get", g.session, "message/turn_"+id).out; prompts == 1 && !strings.Contains(m, `"completed":`) {
