@@ -111,7 +111,12 @@ func (a *attachment) askFor(p *pending) error {
 			return a.askPeople(p, payload, choices)
 		}
 	}
-	if req := a.known[p.ID]; req != nil && req.State.Ended() {
+	req := a.known[p.ID]
+	if req == nil {
+		return nil
+	}
+	a.pending[p.ID].digest = req.Digest
+	if req.State.Ended() {
 		return a.tell(req)
 	}
 	return nil

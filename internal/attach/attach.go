@@ -29,11 +29,11 @@ const (
 	worker     = "mooring-attach" // of claims
 	claimLease = time.Hour        // the longest there is
 	renewEvery = 20 * time.Minute // the claim of a prompt that is being worked on
-	lookEvery  = 2 * time.Second  // at what opencode does with a prompt
+	lookEvery  = 2 * time.Second  // at what opencode does with a prompt,
+	lookBusy   = 10 * time.Second // and while it works: it says when it rests
 	calm       = 500 * time.Millisecond
 	retryFirst = time.Second // after which what opencode has not answered is asked again
 	retryLast  = 30 * time.Second
-	goodbye    = 3 * time.Second // for what is to be said to opencode at the end
 )
 
 // attachment is the state.
@@ -125,8 +125,11 @@ func (a *attachment) step() error {
 func (a *attachment) due() time.Time {
 	by := time.Now().Add(time.Hour)
 	times := []time.Time{a.rec.due()}
-	if a.open {
-		times = append(times, a.tryAt, a.idleAt, a.lookAt)
+	switch {
+	case a.open && a.behind:
+		times = append(times, a.tryAt)
+	case a.open:
+		times = append(times, a.idleAt, a.lookAt)
 	}
 	if a.current != nil && a.current.Claim != 0 {
 		times = append(times, a.renewed.Add(renewEvery))
@@ -141,19 +144,19 @@ func (a *attachment) due() time.Time {
 
 // tick does what is due.
 func (a *attachment) tick(now time.Time) error {
-	isDue := func(t time.Time) bool { return a.open && !t.IsZero() && !now.Before(t) }
+	isDue := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	var err error
-	if at := a.rec.due(); !at.IsZero() && !now.Before(at) {
+	if isDue(a.rec.due()) {
 		err = a.ask("record what opencode did", func() error { return a.rec.flush(a.ctx, now) })
 	}
-	if err == nil && isDue(a.tryAt) {
+	if err == nil && a.open && a.behind && isDue(a.tryAt) {
 		err = a.ask("compare the session", a.catchUp)
 	}
-	if err == nil && isDue(a.idleAt) && !a.behind {
+	if err == nil && a.open && !a.behind && isDue(a.idleAt) {
 		a.idleAt = time.Time{}
 		err = a.ask("compare the session", func() error { return a.rec.compareRecent(a.ctx, a.api) })
 	}
-	if err == nil && isDue(a.lookAt) && !a.behind {
+	if err == nil && a.open && !a.behind && isDue(a.lookAt) {
 		a.lookAt = time.Time{}
 		err = a.ask("look at the prompt", a.attend)
 	}

@@ -277,7 +277,9 @@ func (a *attachment) goOn(busy bool) error {
 		a.restAt = now
 	}
 	v.busy, v.failure, v.posts, v.since = busy, a.failure, a.sends, now.Sub(later(a.restAt, a.sentAt))
-	a.lookAt = now.Add(lookEvery)
+	if a.lookAt = now.Add(lookEvery); busy {
+		a.lookAt = now.Add(lookBusy)
+	}
 	switch decide(p.Stage, v) {
 	case send:
 		return a.send()
