@@ -130,10 +130,11 @@ e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted mode
 	@.ci/need node npm
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js opencode.test.js relay.test.js attach.test.js
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js opencode.test.js relay.test.js
 
 e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, and Claude Code (130 MB, from npm), with scripted models
 	@.ci/need node npm
+	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js agent.test.js editor.test.js attach.test.js
 	cd e2e/claude && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
