@@ -295,7 +295,18 @@ test("a password is used and told nobody, and what cannot be tied is said", asyn
   await assert.rejects(commands.run(["attach", "opencode", "--url", `http://opencode:${password}@127.0.0.1:${port}`]), /another mooring attach is tied/);
   const doc = await commands.run(["session", "export", attach.session]);
   assert.ok(doc.includes(id));
-  for (const text of [doc, attach.log, server.log, await commands.run(["session", "tail", attach.session, "--json"])]) assert.ok(!text.includes(password));
+
+  // Into a session that is there: of one tie alone.
+  await attach.end("SIGINT");
+  const mine = (await commands.run(["session", "create"])).trim();
+  const open = `http://opencode:${password}@127.0.0.1:${port}`;
+  await refused(["--url", open, "--opencode-session", id, "--session", mine], new RegExp(`is recorded in ${attach.session}`));
+  const { id: second } = await machine.ask("POST", "/session", {});
+  await refused(["--url", open, "--opencode-session", second, "--session", attach.session], new RegExp(`has opencode's session ${id} already`));
+  const into = await Attach.start(t, commands.home, ["--url", open, "--opencode-session", second, "--session", mine]);
+  assert.equal(into.session, mine);
+  await until("it is recorded", async () => (await commands.run(["session", "export", mine])).includes(second));
+  for (const text of [doc, attach.log, into.log, server.log, await commands.run(["session", "tail", attach.session, "--json"])]) assert.ok(!text.includes(password));
 });
 
 test("a prompt is one message wherever attach was killed", async (t) => {

@@ -31,7 +31,8 @@ type prompts struct {
 
 	sends   int       // of current's message by this process, since opencode was reached
 	sentAt  time.Time // last
-	restAt  time.Time // since when opencode rests; zero: it does not
+	restAt  time.Time // since when opencode rests on what it has answered; zero: it does not
+	restsOn string    // the newest message of that, "" for none
 	failure string    // the session's last error since
 }
 
@@ -121,7 +122,7 @@ func (a *attachment) attend() error {
 	case p.Stage == taken:
 		return a.hand()
 	}
-	return a.goOn(busy[a.id])
+	return a.goOn()
 }
 
 // stage writes down how far the current prompt has come. If it cannot, the prompt is where it was.
@@ -251,12 +252,17 @@ func (a *attachment) send() error {
 }
 
 // goOn does what is to be done with the current prompt, which opencode may have.
-func (a *attachment) goOn(busy bool) error {
-	p, now := a.current, time.Now()
+func (a *attachment) goOn() error {
+	p := a.current
 	list, err := a.messages(recent)
 	if err != nil {
 		return err
 	}
+	all, err := a.api.busy(a.ctx) // after its messages: one that is there then, and not whole, is not worked on
+	if err != nil {
+		return err
+	}
+	busy, now := all[a.id], time.Now()
 	v := look(list, p.Message)
 	if !v.there {
 		err := a.api.get(a.ctx, sessionPath(a.id, "message", p.Message), nil, nil)
@@ -270,11 +276,15 @@ func (a *attachment) goOn(busy bool) error {
 			return err
 		}
 	}
+	last := ""
+	if v.last != nil {
+		last = v.last.Info.ID
+	}
 	switch {
 	case busy:
 		a.restAt = time.Time{}
-	case a.restAt.IsZero():
-		a.restAt = now
+	case a.restAt.IsZero() || last != a.restsOn:
+		a.restAt, a.restsOn = now, last
 	}
 	v.busy, v.failure, v.posts, v.since = busy, a.failure, a.sends, now.Sub(later(a.restAt, a.sentAt))
 	if a.lookAt = now.Add(lookEvery); busy {
