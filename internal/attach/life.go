@@ -67,10 +67,7 @@ func decide(s stage, v view) verdict {
 	switch {
 	case !v.there && s == handed:
 		return removed
-	case v.last != nil && v.last.ended() && (v.passed || !v.busy):
-		if v.last.cut() {
-			return interrupted
-		}
+	case v.last != nil && v.last.ended() && !v.last.cut() && (v.passed || !v.busy):
 		return answered
 	case v.busy:
 		return wait

@@ -52,7 +52,8 @@ func TestWhatIsDoneWithAPrompt(t *testing.T) {
 		{"answered after a tool was refused", handed, view{there: true, last: refused}, answered},
 		{"not written to its end yet", handed, view{there: true, last: going}, wait},
 		{"killed while it answered", handed, view{there: true, last: going, since: long}, interrupted},
-		{"killed between two steps", handed, view{there: true, last: cut}, interrupted},
+		{"killed between two steps", handed, view{there: true, last: cut, since: long}, interrupted},
+		{"it went on meanwhile", handed, view{there: true, last: cut}, wait},
 	} {
 		if got := decide(c.stage, c.view); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
