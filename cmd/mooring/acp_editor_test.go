@@ -117,9 +117,11 @@ func (e *editor) reads() {
 				e.t.Errorf("the editor gets what is no message: %q", line)
 			}
 			e.mu.Lock()
-			if err != nil {
+			switch {
+			case e.out != out: // of a process before
+			case err != nil:
 				e.closed = true
-			} else {
+			default:
 				e.msgs = append(e.msgs, m)
 			}
 			close(e.changed)
