@@ -116,8 +116,17 @@ func (r *cliRig) runAs(home, in string, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var out, errOut lockbuf.Buffer
-	code := runContext(ctx, append(args, "--home", home), strings.NewReader(in), &out, &errOut)
+	code := runContext(ctx, withHomeOf(args, home), strings.NewReader(in), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
+}
+
+// withHomeOf adds a home folder to a command's arguments, before those of another program.
+func withHomeOf(args []string, home string) []string {
+	at := slices.Index(args, "--")
+	if at < 0 {
+		at = len(args)
+	}
+	return slices.Insert(slices.Clone(args), at, "--home", home)
 }
 
 // ok runs a command that must succeed and gives its output.
