@@ -189,6 +189,19 @@ test("a stop names the turn that is open, and is offered as long as it is", asyn
   visit.clean();
 });
 
+test("a stop names the answer that is not complete, where there are no turns", async (t) => {
+  const { agent, session, link } = await begun(t);
+  const visit = await Visit.begin(t, browser);
+  await visit.open(link);
+  const stop = visit.page.getByRole("button", { name: "Stop this answer" });
+  await agent.put({ "message/msg_2": { role: "assistant", time: { created: 1 } } });
+  await stop.click();
+  await until("it is asked", async () => (await session.listRequests()).some((r) => r.kind === "stop" && r.message === "msg_2"));
+  await agent.put({ "message/msg_2": { role: "assistant", time: { created: 1, completed: 2 } } });
+  await stop.waitFor({ state: "hidden" });
+  visit.clean();
+});
+
 test("a page of another origin can ask nothing, nor can one without the page's token", async (t) => {
   const { session, link } = await begun(t);
   const visit = await Visit.begin(t, browser);

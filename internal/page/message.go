@@ -14,6 +14,9 @@ func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) 
 	who, class := speaker(p)
 	o.lit(`<article class="msg `, class, `"`)
 	messageAttrs(o, id, ord, p)
+	if t == nil && unfinished(p) {
+		o.lit(` data-open`) // the script offers to stop it
+	}
 	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
 	o.lit(`><header class="head"><h2>`)
 	o.text(who)

@@ -20,7 +20,7 @@ import (
 var allowed = map[string][]string{
 	"":     {"id", "class", "hidden", "title", "dir", "data-key", "tabindex", "role", "aria-label", "aria-live", "aria-labelledby", "aria-hidden", "aria-pressed"},
 	"html": {"lang"}, "head": nil, "title": nil, "meta": {"charset", "name", "content"}, "link": {"rel", "type", "href"}, "script": {"src", "type"}, "body": {"data-page", "data-base", "data-live", "data-cursor", "data-hash", "data-may", "data-own", "data-script", "data-style"},
-	"main": {"data-rights"}, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open", "data-indexing", "data-ref"}, "noscript": nil, "dialog": nil,
+	"main": {"data-rights"}, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-open", "data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open", "data-indexing", "data-ref"}, "noscript": nil, "dialog": nil,
 	"h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "p": {"data-state", "data-upto"}, "pre": nil, "code": nil, "span": {"data-started"}, "strong": nil, "em": nil, "del": nil, "ins": nil, "kbd": nil, "br": nil, "hr": nil, "mark": nil, "blockquote": nil,
 	"ul": nil, "ol": {"start"}, "li": {"data-child", "data-part"}, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
 	"table": nil, "caption": nil, "thead": nil, "tbody": nil, "tr": nil, "th": {"align"}, "td": {"align", "data-n"},

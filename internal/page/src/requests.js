@@ -103,11 +103,12 @@ export function requests(may) {
     if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) form.requestSubmit();
   });
 
-  // The turn that is open: the last one. The button names it.
+  // The turn that is open: the last one, or, without turns, the last message if it is an answer that is not complete. The button names it.
   let soon;
   const offer = () => {
     soon = undefined;
-    const message = [...document.querySelectorAll("#log .head > .turn > :is(.streaming, .interrupted)")].at(-1)?.closest(".msg");
+    const last = [...document.querySelectorAll("#log .msg")].at(-1);
+    const message = last?.dataset.open === undefined ? [...document.querySelectorAll("#log .head > .turn > :is(.streaming, .interrupted)")].at(-1)?.closest(".msg") : last;
     stop.hidden = !message;
     if (!message) return;
     stop.dataset.message = message.id.slice("m-".length);
