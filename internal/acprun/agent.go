@@ -96,29 +96,31 @@ func (r *runner) startAgent() error {
 
 // read reads the agent's lines until there are no more.
 func (r *runner) read(a *agent) {
-	say := func(f func() error) {
-		select {
-		case r.events <- f:
-		case <-a.ending:
-		case <-r.over:
-		}
-	}
 	for {
 		line, err := a.proc.ReadLine()
 		if err != nil && err != agentproc.ErrLongLine {
-			say(func() error { return r.ended(a) })
+			r.postFrom(a, func() error { return r.ended(a) })
 			return
 		}
 		var m acp.Message
 		if err == nil {
 			m, err = acp.Decode(line)
 		}
-		say(func() error {
+		r.postFrom(a, func() error {
 			if r.agent != a {
 				return nil
 			}
 			return r.message(m, err)
 		})
+	}
+}
+
+// postFrom is post for the goroutines of an agent. The agent's end waits for those, so what they post then counts no more.
+func (r *runner) postFrom(a *agent, f func() error) {
+	select {
+	case r.events <- f:
+	case <-a.ending:
+	case <-r.over:
 	}
 }
 

@@ -221,8 +221,14 @@ func (r *runner) hand() error {
 	}
 	r.payload = nil
 	crashpoint.Hit(crashpoint.RunHanding)
-	r.call(acp.MethodPrompt, acp.PromptParams{ID: a.session, MessageID: p.UUID, Prompt: content}, func(err error) {
-		r.post(func() error {
+	r.call(acp.MethodPrompt, acp.PromptParams{ID: a.session, MessageID: p.UUID, Prompt: content}, r.written(a, p))
+	return r.commit(r.rec.SetState(func(s *acprecord.State) { s.State = "working" }))
+}
+
+// written returns what is called when all of a prompt was written to an agent, or could not be.
+func (r *runner) written(a *agent, p *prompt) func(error) {
+	return func(err error) {
+		r.postFrom(a, func() error {
 			switch {
 			case r.agent != a || r.current != p:
 			case err != nil:
@@ -233,8 +239,7 @@ func (r *runner) hand() error {
 			}
 			return nil
 		})
-	})
-	return r.commit(r.rec.SetState(func(s *acprecord.State) { s.State = "working" }))
+	}
 }
 
 // heard notes that the agent has said something about its turn.
