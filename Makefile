@@ -72,6 +72,7 @@ test-slow: ## run the crash and soak tests, minutes long, and those of the bench
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox ./cmd/mooring
+	go test -count=1 -run '^Test(FloodsTakeBoundedMemory|ASlowEditorIsGivenUp|AnItemTooLargeToBeRead)$$' ./cmd/mooring ./internal/relay # memory and sizes, which the race detector multiplies
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	$(PGTEST) go test -count=1 -tags crash ./internal/benchfanout
 	cd internal/benchrpc && go test ./...
