@@ -46,6 +46,17 @@ const restSpan = 12 * time.Second
 // envAgent makes this program an agent.
 const envAgent = "BENCH_AGENT"
 
+// agentMain is the agent, and does not return, if this program was started as one.
+func agentMain() {
+	if os.Getenv(envAgent) == "" {
+		return
+	}
+	if err := runAgent(os.Stdin, os.Stdout); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
 // runAgent speaks the Agent Client Protocol: it answers a prompt with the time at which it has read it, Unix ns.
 func runAgent(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
@@ -138,14 +149,14 @@ func (b *bench) prompts(ctx context.Context, rig *rig, row *agentsRow) (err erro
 		}
 		var answer struct {
 			Text  string
-			Error any
+			Error string
 		}
-		if err := json.Unmarshal(answered.Answer, &answer); err != nil {
-			return fmt.Errorf("the answer %s: %w", answered.Answer, err)
+		if err := json.Unmarshal(answered.Answer, &answer); err != nil || answer.Error != "" {
+			return fmt.Errorf("the prompt was answered %s", answered.Answer)
 		}
 		got, err := strconv.ParseInt(answer.Text, 10, 64)
 		if err != nil {
-			return fmt.Errorf("the answer %s: %w", answered.Answer, err)
+			return fmt.Errorf("the prompt was answered %s", answered.Answer)
 		}
 		if i >= warmUp {
 			appends, prompts = append(appends, a), append(prompts, time.Unix(0, got).Sub(begun))

@@ -23,6 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	agentMain() // the test's program is the agent, too
 	url, err := pgtest.ServerURL(context.Background())
 	if err == nil {
 		err = os.Setenv(envURL, url)

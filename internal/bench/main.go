@@ -91,12 +91,7 @@ const (
 )
 
 func main() {
-	if os.Getenv(envAgent) != "" {
-		if err := runAgent(os.Stdin, os.Stdout); err != nil {
-			os.Exit(1)
-		}
-		return
-	}
+	agentMain()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go gctune.Run(ctx) // as the server has it: of the path's clients, and of the bare program
