@@ -1,4 +1,4 @@
-// mooring watch: tells of what happens in sessions, by a command that is run or a webhook.
+// mooring watch: notices of what happens in sessions, delivered by a command that is run or a webhook.
 
 package main
 
@@ -28,7 +28,7 @@ import (
 // maxWatched bounds the sessions of a watch.
 const maxWatched = 100
 
-// watchFlags are what is told, and how.
+// watchFlags are which notices are delivered, and how.
 type watchFlags struct {
 	command    watch.Command
 	webhook    watch.WebhookConfig
@@ -44,11 +44,11 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch REF…",
 		Short: "Run a command, or call a webhook, when something is asked or answered, or a turn is over",
-		Long: "Watch sessions, and tell of request.open (something is asked), request.answered and turn.finished:\n" +
+		Long: "Watch sessions for request.open (something is asked), request.answered and turn.finished:\n" +
 			"ids and kinds, no contents. Each is printed as a line (with --json, as an object), unless there is\n" +
 			"--exec or --webhook. How far these have come is kept in the home folder, so the same watch, run\n" +
-			"again, begins with what happened meanwhile: each is told at least once, one at a time, and has the\n" +
-			"same id if it is told again. A watch that was never run begins with the requests that are open.\n\n" +
+			"again, begins with what happened meanwhile: each is delivered at least once, one at a time, and has the\n" +
+			"same id if it is delivered again. A watch that was never run begins with the requests that are open.\n\n" +
 			"--exec runs a command line by the shell for each, one at a time, until it succeeds (--tries, with\n" +
 			"growing pauses). It finds MOORING_EVENT, MOORING_SESSION, MOORING_REQUEST, MOORING_KIND,\n" +
 			"MOORING_MESSAGE and MOORING_ID in its environment, and all of it as a line of JSON on standard input.\n" +
@@ -63,9 +63,9 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.command.Line, "exec", "", "the command line to run for each")
-	flags.StringSliceVar(&f.on, "on", watch.Types(), "what is told")
+	flags.StringSliceVar(&f.on, "on", watch.Types(), "the notices that are delivered")
 	durationVar(flags, &f.command.Timeout, "exec-timeout", time.Minute, "how long the command may take")
-	flags.IntVar(&f.command.Tries, "tries", 10, "how often the command is run for one; then it is reported, and the next is told")
+	flags.IntVar(&f.command.Tries, "tries", 10, "how often the command is run for one; then it is reported, and the next is delivered")
 	flags.StringVar(&f.webhook.URL, "webhook", "", "the URL to POST each to: https://HOST/PATH")
 	flags.StringVar(&f.secretFile, "webhook-secret", "", "the file with the webhook's secret")
 	flags.BoolVar(&f.webhook.AllowPrivate, "allow-private", false, "let the webhook be at a private address, and take http")
@@ -108,18 +108,18 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 		sessions[i] = s
 	}
 	report := func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) }
-	dir, tell, err := h.teller(ctx, f, report)
+	dir, deliver, err := h.deliverer(ctx, f, report)
 	if err != nil {
 		return err
 	}
-	var telling sync.Mutex     // one at a time
+	var delivering sync.Mutex  // one at a time
 	var watched errgroup.Group // one that ends does not end the others
 	for _, s := range sessions {
 		watched.Go(func() error {
-			cfg := watch.Config{Session: s, Types: f.on, Trouble: h.sayTrouble(s.ID()), Tell: func(ctx context.Context, n *watch.Notice) error {
-				telling.Lock()
-				defer telling.Unlock()
-				return tell(ctx, n)
+			cfg := watch.Config{Session: s, Types: f.on, Trouble: h.sayTrouble(s.ID()), Deliver: func(ctx context.Context, n *watch.Notice) error {
+				delivering.Lock()
+				defer delivering.Unlock()
+				return deliver(ctx, n)
 			}}
 			if dir != "" {
 				cfg.File = filepath.Join(dir, s.ID()+f.name()+".json")
@@ -137,8 +137,8 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 	return nil
 }
 
-// teller returns who is told, and the folder of positions; "" keeps none.
-func (h *homeFlags) teller(ctx context.Context, f *watchFlags, report func(string)) (dir string, tell func(context.Context, *watch.Notice) error, err error) {
+// deliverer returns what delivers a notice, and the folder of positions; "" keeps none.
+func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *watch.Notice) error, err error) {
 	f.command.Out, f.command.Report, f.webhook.Report = h.env.out, report, report
 	switch {
 	case f.webhook.URL != "":
@@ -150,9 +150,9 @@ func (h *homeFlags) teller(ctx context.Context, f *watchFlags, report func(strin
 		if err != nil {
 			return "", nil, err
 		}
-		tell = hook.Tell
+		deliver = hook.Deliver
 	case f.command.Line != "":
-		tell = f.command.Tell
+		deliver = f.command.Deliver
 	default:
 		return "", func(_ context.Context, n *watch.Notice) error { return h.printNotice(n) }, nil
 	}
@@ -161,7 +161,7 @@ func (h *homeFlags) teller(ctx context.Context, f *watchFlags, report func(strin
 		return "", nil, err
 	}
 	dir = filepath.Join(home, "watches")
-	return dir, tell, privatedir.Make(dir, "the folder of watches")
+	return dir, deliver, privatedir.Make(dir, "the folder of watches")
 }
 
 // webhookSecret returns the secret in a file, which is made if it is not there.

@@ -25,7 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/watch"
 )
 
-// What is told, as lines and as JSON, of two sessions, and of no other kind than --on says.
+// Notices, as lines and as JSON, of two sessions, and of no other kind than --on says.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
@@ -160,7 +160,7 @@ func TestWatchCommands(t *testing.T) {
 		return out, errs, func() int { cancel(); return <-ended }
 	}
 	_, errs, end := begin("--exec", "echo cannot >&2; false", "--tries", "1")
-	if want := "request.open of req_1 in " + id + " was not told: the command ended with exit status 1; it printed last: cannot\n"; !r.soon(func() bool { return errs.String() == want }) {
+	if want := "request.open of req_1 in " + id + " was not delivered: the command ended with exit status 1; it printed last: cannot\n"; !r.soon(func() bool { return errs.String() == want }) {
 		t.Errorf("it says %q, want %q", errs.String(), want)
 	}
 	end()

@@ -1,6 +1,6 @@
 package watch
 
-// Telling by a command.
+// Delivery by a command.
 
 import (
 	"context"
@@ -32,18 +32,18 @@ type Command struct {
 	Report  func(line string)
 }
 
-// Tell runs the command until it succeeds, at most Tries times. The notice stands in its environment and, as a line of JSON, on its standard input. A notice that no try
+// Deliver runs the command until it succeeds, at most Tries times. The notice stands in its environment and, as a line of JSON, on its standard input. A notice that no try
 // succeeded for is reported, and is no error; an end of ctx is.
-func (c *Command) Tell(ctx context.Context, n *Notice) error {
+func (c *Command) Deliver(ctx context.Context, n *Notice) error {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0))
 	err := backoff.Retry(func() error {
 		return c.run(ctx, n)
 	}, backoff.WithContext(backoff.WithMaxRetries(wait, uint64(c.Tries-1)), ctx))
 	switch {
 	case ctx.Err() != nil:
-		return fault.Canceled.With("stopped while %v was being told", n)
+		return fault.Canceled.With("stopped while %v was being delivered", n)
 	case err != nil:
-		c.Report(fmt.Sprintf("%v was not told: %v", n, err))
+		c.Report(fmt.Sprintf("%v was not delivered: %v", n, err))
 	}
 	return nil
 }

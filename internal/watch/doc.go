@@ -1,8 +1,8 @@
-// Package watch tells of what happens in a session: that something is asked, that it was answered, that a turn is over. What is
-// told is a Notice: ids and kinds, never contents, so it may pass through others' hands.
+// Package watch delivers notices of what happens in a session: that something is asked, that it was answered, that a turn is over. A
+// Notice has ids and kinds, never contents, so it may pass through others' hands.
 //
-// Each notice is told at least once, also of what happened while nobody watched: the position in the session's log is kept in
-// a file, and moves on when a notice has been told (Config.Tell has returned). What is told again, after a kill in between, has
+// Each notice is delivered at least once, also of what happened while nobody watched: the position in the session's log is kept in
+// a file, and moves on when a notice has been delivered (Config.Deliver has returned). What is delivered again, after a kill in between, has
 // the same id. The first watch begins with the requests that are open; so does one whose log is not there any more, trimmed or
 // restored from a backup.
 //
@@ -10,7 +10,7 @@
 //
 // # Bounds
 //
-//	ids that are remembered, so that they are not told again   64 (maxTold)
+//	ids that are remembered, so that they are not delivered twice   64 (maxDelivered)
 //	a command                                                  CommandConfig.Timeout, then SIGTERM, then killGrace
 //
 // There are no locks.

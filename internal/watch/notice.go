@@ -1,6 +1,6 @@
 package watch
 
-// What is told, and which events say it.
+// Notices, and the events that give cause for them.
 
 import (
 	"cmp"
@@ -27,9 +27,9 @@ const (
 // Types are all types of notices.
 func Types() []string { return []string{RequestOpen, RequestAnswered, TurnFinished} }
 
-// Notice is what is told. Its JSON has the members of a payload of Standard Webhooks, and its id.
+// Notice is one thing that has happened. Its JSON has the members of a payload of Standard Webhooks, and its id.
 type Notice struct {
-	ID   string    `json:"id"` // made of what it is about: the same when it is told again
+	ID   string    `json:"id"` // made of what it is about: the same when it is delivered again
 	Type string    `json:"type"`
 	At   time.Time `json:"timestamp"`
 	Data Data      `json:"data"`
@@ -43,7 +43,7 @@ type Data struct {
 	Message string `json:"message,omitempty"`
 }
 
-// String says what is told, for people.
+// String describes the notice, for people.
 func (n *Notice) String() string {
 	return n.Type + " of " + cmp.Or(n.Data.Request, n.Data.Message) + " in " + n.Data.Session
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Config is what is watched, and who is told.
+// Config is what is watched, and how notices are delivered.
 type Config struct {
 	Session *client.Session
 	File    string   // has the position between watches; "" keeps none. One watch at a time has it
-	Types   []string // of the notices that are told
+	Types   []string // of the notices that are delivered
 
-	// Tell tells a notice. Its error ends the watch, and the notice is told again by the next.
-	Tell func(ctx context.Context, n *Notice) error
+	// Deliver delivers a notice. Its error ends the watch, and the notice is delivered again by the next.
+	Deliver func(ctx context.Context, n *Notice) error
 	// Trouble, if not nil, is called with each error that is retried.
 	Trouble func(error)
 }
@@ -33,33 +33,33 @@ const (
 
 // watcher is a running watch.
 type watcher struct {
-	cfg    Config
-	place  place
-	unkept int // events since the place was saved
+	cfg      Config
+	progress progress
+	unsaved  int // events since the progress was saved
 }
 
-// Run watches until ctx ends (Canceled), Tell or the position's file fails, or the session cannot be followed any more: the errors are those of
+// Run watches until ctx ends (Canceled), Deliver or the position's file fails, or the session cannot be followed any more: the errors are those of
 // client.Session.Subscribe. The file being another watch's is InUse.
 func Run(ctx context.Context, cfg Config) (err error) {
 	w := &watcher{cfg: cfg}
-	unlock, err := w.place.open(cfg.File)
+	unlock, err := w.progress.open(cfg.File)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.place.save(), unlock()) }()
-	if w.place.Cursor == 0 {
+	defer func() { err = errors.Join(err, w.progress.save(), unlock()) }()
+	if w.progress.Cursor == 0 {
 		if err := w.begin(ctx); err != nil {
 			return err
 		}
 	}
 	o := client.SubscribeOptions{
-		After: w.place.Cursor, Hash: w.place.Hash, Keys: []string{messageKeys, requestKeys}, Trouble: cfg.Trouble,
+		After: w.progress.Cursor, Hash: w.progress.Hash, Keys: []string{messageKeys, requestKeys}, Trouble: cfg.Trouble,
 		StartOver: func(state *client.State) error { return w.open(ctx, state) },
 	}
 	return cfg.Session.Subscribe(ctx, o, func(e client.Event) error { return w.event(ctx, &e) })
 }
 
-// begin tells what is open.
+// begin delivers the requests that are open.
 func (w *watcher) begin(ctx context.Context) error {
 	state, err := retry(ctx, w.cfg.Trouble, func() (*client.State, error) {
 		return w.cfg.Session.SnapshotWith(ctx, client.SnapshotOptions{Keys: []string{requestKeys}})
@@ -70,7 +70,7 @@ func (w *watcher) begin(ctx context.Context) error {
 	return w.open(ctx, state)
 }
 
-// open tells of the requests of a state that are open, and goes on from there.
+// open delivers the requests of a state that are open, and goes on from there.
 func (w *watcher) open(ctx context.Context, state *client.State) error {
 	list, err := state.Requests()
 	if err != nil {
@@ -80,29 +80,29 @@ func (w *watcher) open(ctx context.Context, state *client.State) error {
 		if r.State != client.RequestOpen {
 			continue
 		}
-		if err := w.tell(ctx, ofRequest(RequestOpen, w.cfg.Session.ID(), r, r.AskedAt)); err != nil {
+		if err := w.deliver(ctx, ofRequest(RequestOpen, w.cfg.Session.ID(), r, r.AskedAt)); err != nil {
 			return err
 		}
 	}
-	w.place.Position = state.Position()
-	return w.place.save()
+	w.progress.Position = state.Position()
+	return w.progress.save()
 }
 
 // event takes the next event.
 func (w *watcher) event(ctx context.Context, e *client.Event) error {
 	n, err := ofEvent(ctx, w.cfg.Session.ID(), e, w.request)
 	if err == nil && n != nil {
-		err = w.tell(ctx, n)
+		err = w.deliver(ctx, n)
 	}
 	if err != nil {
 		return err
 	}
-	w.place.Position = client.Position{Cursor: e.Cursor, Hash: e.Hash}
-	if w.unkept++; w.unkept < saveEvery {
+	w.progress.Position = client.Position{Cursor: e.Cursor, Hash: e.Hash}
+	if w.unsaved++; w.unsaved < saveEvery {
 		return nil
 	}
-	w.unkept = 0
-	return w.place.save()
+	w.unsaved = 0
+	return w.progress.save()
 }
 
 // request reads a request; nil if there is none.
@@ -115,16 +115,16 @@ func (w *watcher) request(ctx context.Context, id string) (*client.Request, erro
 	})
 }
 
-// tell tells a notice, unless nobody wants it or it is among those that were told last, and notes durably that it did.
-func (w *watcher) tell(ctx context.Context, n *Notice) error {
-	if !slices.Contains(w.cfg.Types, n.Type) || slices.Contains(w.place.Told, n.ID) {
+// deliver delivers a notice, unless nobody wants it or it is among those that were delivered last, and notes durably that it did.
+func (w *watcher) deliver(ctx context.Context, n *Notice) error {
+	if !slices.Contains(w.cfg.Types, n.Type) || slices.Contains(w.progress.Delivered, n.ID) {
 		return nil
 	}
-	if err := w.cfg.Tell(ctx, n); err != nil {
+	if err := w.cfg.Deliver(ctx, n); err != nil {
 		return err
 	}
-	w.place.told(n.ID)
-	return w.place.save()
+	w.progress.delivered(n.ID)
+	return w.progress.save()
 }
 
 // retry calls read until it succeeds, or fails for good.

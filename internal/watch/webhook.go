@@ -1,6 +1,6 @@
 package watch
 
-// Telling by a webhook, as https://www.standardwebhooks.com specifies.
+// Delivery by a webhook, as https://www.standardwebhooks.com specifies.
 
 import (
 	"bytes"
@@ -132,9 +132,9 @@ func public(ip netip.Addr) bool {
 	return true
 }
 
-// Tell sends a notice until it is taken, with pauses that grow. The error is Revoked if the receiver wants no more (410), and that of ctx; a
+// Deliver sends a notice until it is taken, with pauses that grow. The error is Revoked if the receiver wants no more (410), and that of ctx; a
 // notice that is not taken for too long is reported, and is no error.
-func (w *Webhook) Tell(ctx context.Context, n *Notice) error {
+func (w *Webhook) Deliver(ctx context.Context, n *Notice) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -153,11 +153,11 @@ func (w *Webhook) Tell(ctx context.Context, n *Notice) error {
 	})
 	switch {
 	case ctx.Err() != nil:
-		return fault.Canceled.With("stopped while %v was being told", n)
+		return fault.Canceled.With("stopped while %v was being delivered", n)
 	case errors.Is(err, fault.Revoked):
 		return err
 	case err != nil:
-		w.cfg.Report(fmt.Sprintf("%v was not told: %v", n, err))
+		w.cfg.Report(fmt.Sprintf("%v was not delivered: %v", n, err))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 
 var notice = newNotice(RequestOpen, "ses_1", time.Now(), Data{Request: "req_1", Kind: "prompt"})
 
-// receiver is a server that answers as it is told, and counts.
+// receiver is a server that answers as the test says, and counts.
 func receiver(t *testing.T, answer func(n int, w http.ResponseWriter, r *http.Request)) (url string, got *atomic.Int32) {
 	got = new(atomic.Int32)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(int(got.Add(1)), w, r) }))
@@ -53,11 +53,11 @@ func TestWebhookIsSigned(t *testing.T) {
 	}
 	url, got := receiver(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		var told Notice
+		var sent Notice
 		switch err := check.Verify(text, r.Header); {
 		case err != nil:
 			t.Error(err)
-		case json.Unmarshal(text, &told) != nil || told != *notice || r.Header.Get("Webhook-Id") != notice.ID || r.Header.Get("Content-Type") != "application/json" || r.Method != http.MethodPost:
+		case json.Unmarshal(text, &sent) != nil || sent != *notice || r.Header.Get("Webhook-Id") != notice.ID || r.Header.Get("Content-Type") != "application/json" || r.Method != http.MethodPost:
 			t.Errorf("it got %s with %v", text, r.Header)
 		}
 		if n < 3 {
@@ -65,7 +65,7 @@ func TestWebhookIsSigned(t *testing.T) {
 		}
 	})
 	w, said := newTestWebhook(t, WebhookConfig{URL: url, Secret: secret, AllowPrivate: true, FirstPause: time.Millisecond})
-	if err := w.Tell(t.Context(), notice); err != nil || got.Load() != 3 {
+	if err := w.Deliver(t.Context(), notice); err != nil || got.Load() != 3 {
 		t.Errorf("%v after %d", err, got.Load())
 	}
 	if text := said.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "request.open of req_1 in ses_1 is not taken yet") || !strings.Contains(text, "status 500") || strings.Contains(text, "secret-token") {
@@ -78,7 +78,7 @@ func TestWebhookAnswers(t *testing.T) {
 	t.Parallel()
 	url, got := receiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
 	w, _ := newTestWebhook(t, WebhookConfig{URL: url, AllowPrivate: true})
-	if err := w.Tell(t.Context(), notice); fault.CodeOf(err) != fault.Revoked || got.Load() != 1 {
+	if err := w.Deliver(t.Context(), notice); fault.CodeOf(err) != fault.Revoked || got.Load() != 1 {
 		t.Errorf("gone: %v after %d", err, got.Load())
 	}
 	other, reached := receiver(t, func(int, http.ResponseWriter, *http.Request) {})
@@ -86,7 +86,7 @@ func TestWebhookAnswers(t *testing.T) {
 		http.Redirect(w, r, other, http.StatusTemporaryRedirect)
 	})
 	w, said := newTestWebhook(t, WebhookConfig{URL: url, AllowPrivate: true, FirstPause: time.Millisecond, GiveUp: 50 * time.Millisecond})
-	if err := w.Tell(t.Context(), notice); err != nil || reached.Load() != 0 || !strings.Contains(said.String(), "was not told: ") || !strings.Contains(said.String(), "redirects") {
+	if err := w.Deliver(t.Context(), notice); err != nil || reached.Load() != 0 || !strings.Contains(said.String(), "was not delivered: ") || !strings.Contains(said.String(), "redirects") {
 		t.Errorf("redirected: %v, followed %d times, %s", err, reached.Load(), said.String())
 	}
 	var first time.Time
@@ -100,14 +100,14 @@ func TestWebhookAnswers(t *testing.T) {
 		}
 	})
 	w, _ = newTestWebhook(t, WebhookConfig{URL: url, AllowPrivate: true, FirstPause: time.Millisecond})
-	if err := w.Tell(t.Context(), notice); err != nil || got.Load() != 2 {
+	if err := w.Deliver(t.Context(), notice); err != nil || got.Load() != 2 {
 		t.Errorf("later: %v after %d", err, got.Load())
 	}
 	url, _ = receiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	w, _ = newTestWebhook(t, WebhookConfig{URL: url, AllowPrivate: true})
-	if err := w.Tell(ctx, notice); fault.CodeOf(err) != fault.Canceled {
+	if err := w.Deliver(ctx, notice); fault.CodeOf(err) != fault.Canceled {
 		t.Errorf("stopped: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestWebhookAddresses(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		at := strings.Replace(strings.Replace(url, "http:", "https:", 1), "127.0.0.1", host, 1)
 		w, said := newTestWebhook(t, WebhookConfig{URL: at, FirstPause: time.Millisecond, GiveUp: 20 * time.Millisecond})
-		if err := w.Tell(t.Context(), notice); err != nil || got.Load() != 0 || !strings.Contains(said.String(), "private") {
+		if err := w.Deliver(t.Context(), notice); err != nil || got.Load() != 0 || !strings.Contains(said.String(), "private") {
 			t.Errorf("%s: %v, reached %d times: %s", host, err, got.Load(), said.String())
 		}
 	}

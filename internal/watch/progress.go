@@ -15,25 +15,25 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
-// maxTold bounds the ids that are remembered.
-const maxTold = 64
+// maxDelivered bounds the ids that are remembered.
+const maxDelivered = 64
 
-// place is how far a watch has come.
-type place struct {
+// progress is how far a watch has come.
+type progress struct {
 	client.Position
-	Told []string // ids of the last notices
+	Delivered []string // ids of the last notices
 
 	file string
 }
 
-// savedPlace is the content of the file.
-type savedPlace struct {
-	At   string   `json:"at,omitempty"` // CURSOR:HASH; absent while the first notices are told
-	Told []string `json:"told,omitempty"`
+// savedProgress is the content of the file.
+type savedProgress struct {
+	At        string   `json:"at,omitempty"` // CURSOR:HASH; absent while the first notices are delivered
+	Delivered []string `json:"delivered,omitempty"`
 }
 
 // open reads the file, if there is one, and locks it until unlock is called.
-func (p *place) open(file string) (unlock func() error, err error) {
+func (p *progress) open(file string) (unlock func() error, err error) {
 	if p.file = file; file == "" {
 		return func() error { return nil }, nil
 	}
@@ -45,14 +45,14 @@ func (p *place) open(file string) (unlock func() error, err error) {
 		return nil, fmt.Errorf("the file of the watch: %w", err)
 	}
 	text, err := os.ReadFile(file)
-	var saved savedPlace
+	var saved savedProgress
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return func() error { return filelock.Close(lock) }, nil
 	case err == nil:
 		err = json.Unmarshal(text, &saved)
 	}
-	if p.Told = saved.Told; err == nil && saved.At != "" {
+	if p.Delivered = saved.Delivered; err == nil && saved.At != "" {
 		p.Position, err = client.ParsePosition(saved.At)
 	}
 	if err != nil {
@@ -62,17 +62,17 @@ func (p *place) open(file string) (unlock func() error, err error) {
 	return func() error { return filelock.Close(lock) }, nil
 }
 
-// told remembers that a notice was told.
-func (p *place) told(id string) {
-	p.Told = append(p.Told[max(0, len(p.Told)-maxTold+1):len(p.Told):len(p.Told)], id)
+// delivered remembers that a notice was delivered.
+func (p *progress) delivered(id string) {
+	p.Delivered = append(p.Delivered[max(0, len(p.Delivered)-maxDelivered+1):len(p.Delivered):len(p.Delivered)], id)
 }
 
-// save makes the place durable.
-func (p *place) save() error {
+// save makes the progress durable.
+func (p *progress) save() error {
 	if p.file == "" {
 		return nil
 	}
-	saved := savedPlace{Told: p.Told}
+	saved := savedProgress{Delivered: p.Delivered}
 	if p.Cursor != 0 {
 		saved.At = p.Position.String()
 	}
