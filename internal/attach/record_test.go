@@ -14,8 +14,8 @@ import (
 // heardBy returns a recorder that has heard events, which are a type and properties each.
 func heardBy(t *testing.T, now time.Time, events ...string) *recorder {
 	t.Helper()
-	m, err := mirror.Open(nil, filepath.Join(t.TempDir(), "keys"), nil)
-	if err != nil {
+	m := mirror.New(nil, filepath.Join(t.TempDir(), "keys"), nil)
+	if err := m.Load(); err != nil {
 		t.Fatal(err)
 	}
 	r := newRecorder("ses_1", m)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/mirror"
 )
 
 const (
@@ -89,7 +90,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 		_ = s.end(context.WithoutCancel(ctx)) // or Run does, later
 		return true, nil
 	}
-	defer s.keys.Unload() // which few shares need again
+	defer s.mirror.Unload() // which few shares need again
 	if err := r.compare(ctx, s, from, info); err != nil {
 		return false, err
 	}
@@ -185,7 +186,7 @@ func sharedAt(info []byte, id string) (string, error) {
 
 // compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
 func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte) error {
-	if err := s.keys.Load(); err != nil {
+	if err := s.mirror.Load(); err != nil {
 		return err
 	}
 	there := map[string]bool{}
@@ -194,12 +195,12 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 		pieces, tooLarge, err := sync.Take()
 		for _, p := range tooLarge {
 			there[p.Key] = true
-			pieces = append(pieces, []opencode.Put{s.leftOut(&p)})
+			pieces = append(pieces, []opencode.Put{mirror.LeftOut(r.limits, &p)})
 		}
 		for _, piece := range pieces {
-			piece = slices.DeleteFunc(piece, func(p opencode.Put) bool { there[p.Key] = true; return s.keys.Has(&p) })
+			piece = slices.DeleteFunc(piece, func(p opencode.Put) bool { there[p.Key] = true; return s.mirror.Is(&p) })
 			if err == nil {
-				err = s.commit(context.WithoutCancel(ctx), piece)
+				err = s.mirror.Commit(context.WithoutCancel(ctx), piece)
 			}
 		}
 		return err
@@ -224,12 +225,12 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 		return err
 	}
 	var gone []string
-	for _, key := range s.keys.List("") {
+	for _, key := range s.mirror.Keys("") {
 		if kind, _, _ := strings.Cut(key, "/"); (kind == "message" || kind == "part") && !there[key] {
 			gone = append(gone, key)
 		}
 	}
-	return s.remove(context.WithoutCancel(ctx), gone)
+	return s.mirror.Remove(context.WithoutCancel(ctx), gone)
 }
 
 // eachMessage calls f with every message of a session: {info, parts}.

@@ -9,7 +9,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/internal/opencode/putkeys"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -83,8 +82,7 @@ func (r *Relay) make(ctx context.Context, external string) (*share, error) {
 	made, b := r.cfg.Space.Create(client.CreateOptions{External: external, SharedExternal: true, ByTime: true, Label: "opencode session", Owner: owner, BatchID: outbox.NewBatchID()})
 	reader, _ := b.Share(client.ShareOptions{Rights: capability.Read, Public: true, Label: "opencode readers"})
 	id := capability.PublicID(reader.ID, reader.Secret.Hash())
-	s := &share{relay: r, session: made, keys: putkeys.New(keysName(r.cfg.Dir, id))}
-	s.rec = record{ID: id, External: external, Owner: owner.Text(), Reader: reader.ID, URL: owner.WebAddress() + "/share/" + id, Batch: b.ID(), Created: r.cfg.Now().UnixMilli()}
+	s := r.shareOf(made, record{ID: id, External: external, Owner: owner.Text(), Reader: reader.ID, URL: owner.WebAddress() + "/share/" + id, Batch: b.ID(), Created: r.cfg.Now().UnixMilli()})
 	if err := s.save(); err != nil {
 		return nil, err
 	}

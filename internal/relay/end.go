@@ -21,7 +21,7 @@ func (s *share) end(ctx context.Context) error {
 		s.rec.Ended, s.rec.EndBatch, s.unsaved = s.relay.cfg.Now().UnixMilli(), outbox.NewBatchID(), true
 	}
 	s.mu.Unlock()
-	s.keys.Unload()
+	s.mirror.Unload()
 	err := s.settle(ctx)
 	if err == nil {
 		return nil

@@ -5,7 +5,6 @@ package relay
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -14,8 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/newfile"
-	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/internal/opencode/putkeys"
+	"github.com/mooring-rpc/mooring/internal/opencode/mirror"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -23,8 +21,8 @@ import (
 type share struct {
 	relay   *Relay
 	session *client.Session
-	keys    *putkeys.Keys // of who has the share's turn
-	said    string        // the last error of catching up that was logged; of Run
+	mirror  *mirror.Mirror // of who has the share's turn
+	said    string         // the last error of catching up that was logged; of Run
 
 	mu        sync.Mutex // guards the rest
 	rec       record
@@ -41,9 +39,18 @@ func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &share{relay: r, rec: rec, keys: putkeys.New(keysName(r.cfg.Dir, rec.ID))}
-	s.session, err = r.cfg.Client.Session(ctx, owner)
-	return s, err
+	kept, err := r.cfg.Client.Session(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	return r.shareOf(kept, rec), nil
+}
+
+// shareOf returns the share of a record, which is kept in a session.
+func (r *Relay) shareOf(kept *client.Session, rec record) *share {
+	s := &share{relay: r, session: kept, rec: rec}
+	s.mirror = mirror.New(kept, keysName(r.cfg.Dir, rec.ID), s.commit)
+	return s
 }
 
 // committed reports whether a batch is in the outbox.
@@ -108,61 +115,13 @@ func (s *share) addSecret() (string, error) {
 	return secret.RevealText(), nil
 }
 
-// leftOutPrefix begins the keys of values that say what a share lacks, each before the key of what was left out: they are shown on its page.
-const leftOutPrefix = "left_out/"
-
-// leftOut returns the value that says that a put is too large.
-func (s *share) leftOut(p *opencode.Put) opencode.Put {
-	why, _ := json.Marshal(s.relay.limits.TooLarge(len(p.Payload))) // a text always marshals
-	return opencode.Put{Key: leftOutPrefix + p.Key, Payload: why}
-}
-
-// commit makes puts durable as one batch: a piece of a sync. The caller has the share's turn.
-func (s *share) commit(ctx context.Context, puts []opencode.Put) error {
-	if len(puts) == 0 {
-		return nil
-	}
-	if err := s.keys.Expect(puts); err != nil {
-		return err
-	}
-	b := s.session.Batch()
-	var arrived []string // what was left out before
-	for _, p := range puts {
-		b.Put(p.Key, json.RawMessage(p.Payload)).Arg("sync", true)
-		if s.keys.Known(leftOutPrefix + p.Key) {
-			arrived = append(arrived, leftOutPrefix+p.Key)
-		}
-	}
+// commit makes a batch durable.
+func (s *share) commit(ctx context.Context, b *client.Batch) error {
 	t, err := b.Commit(ctx)
-	if err != nil {
-		return err
-	}
-	s.watch(t)
-	if err := s.keys.Committed(puts); err != nil || len(arrived) == 0 {
-		return err
-	}
-	return s.remove(ctx, arrived)
-}
-
-// remove makes the removal of keys durable. The caller has the share's turn.
-func (s *share) remove(ctx context.Context, list []string) error {
-	for piece := range slices.Chunk(list, s.relay.limits.Ops) {
-		b := s.session.Batch()
-		removed := make([]opencode.Put, len(piece))
-		for i, key := range piece {
-			b.Remove(key).Arg("sync", true)
-			removed[i].Key = key
-		}
-		t, err := b.Commit(ctx)
-		if err != nil {
-			return err
-		}
+	if err == nil {
 		s.watch(t)
-		if err := s.keys.Committed(removed); err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // watch has a goroutine wait for a batch, after those before it.

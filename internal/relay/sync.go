@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/mirror"
 	"github.com/mooring-rpc/mooring/internal/opencode/syncbody"
 	"github.com/mooring-rpc/mooring/internal/writequeue"
 )
@@ -87,7 +88,7 @@ func (s *syncRun) flush(ctx context.Context) error {
 	var said []opencode.Put
 	for _, p := range tooLarge {
 		s.leaveOut(p.Key, len(p.Payload), s.share.relay.limits.Payload)
-		said = append(said, s.share.leftOut(&p))
+		said = append(said, mirror.LeftOut(s.share.relay.limits, &p))
 	}
 	if len(said) > 0 {
 		pieces = append(pieces, said)
@@ -102,7 +103,7 @@ func (s *syncRun) flush(ctx context.Context) error {
 		if err := s.share.living(); err != nil { // it may have ended while this one waited
 			return err
 		}
-		if err := s.share.commit(ctx, piece); err != nil {
+		if err := s.share.mirror.Commit(ctx, piece); err != nil {
 			return err
 		}
 	}

@@ -21,15 +21,23 @@ type Mirror struct {
 	keys    *putkeys.Keys
 }
 
-// Open returns the mirror of a session whose keys are kept in the file of a name; commit makes a batch durable.
-func Open(s *client.Session, name string, commit func(context.Context, *client.Batch) error) (*Mirror, error) {
+// New returns the mirror of a session whose keys are kept in the file of a name; commit makes a batch durable.
+func New(s *client.Session, name string, commit func(context.Context, *client.Batch) error) *Mirror {
 	lim := session.DefaultLimits()
-	m := &Mirror{session: s, commit: commit, keys: putkeys.New(name), limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}}
-	return m, m.keys.Load()
+	return &Mirror{session: s, commit: commit, keys: putkeys.New(name), limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}}
 }
+
+// Load reads the file of keys, or makes one, unless they are in memory. Commit, Remove and Apply do so themselves; the other methods know of no key before.
+func (m *Mirror) Load() error { return m.keys.Load() }
+
+// Unload has the file read again when it is needed.
+func (m *Mirror) Unload() { m.keys.Unload() }
 
 // Has reports whether the session may have a key.
 func (m *Mirror) Has(key string) bool { return m.keys.Known(key) }
+
+// Is reports whether a value is known to be the one that the session has.
+func (m *Mirror) Is(p *opencode.Put) bool { return m.keys.Has(p) }
 
 // Keys returns the keys with a prefix that the session may have, sorted.
 func (m *Mirror) Keys(prefix string) []string { return m.keys.List(prefix) }
@@ -37,7 +45,13 @@ func (m *Mirror) Keys(prefix string) []string { return m.keys.List(prefix) }
 // leftOutPrefix begins the keys of values that say what the session lacks, each before the key of what was left out: they are shown on its page.
 const leftOutPrefix = "left_out/"
 
-// Apply makes changes durable, in order; one without a payload is a removal. Values that are there already are not put again, those too
+// LeftOut returns the value that says that a put is too large for a session.
+func LeftOut(limits opencode.Limits, p *opencode.Put) opencode.Put {
+	why, _ := json.Marshal(limits.TooLarge(len(p.Payload))) // a text always marshals
+	return opencode.Put{Key: leftOutPrefix + p.Key, Payload: why}
+}
+
+// Apply is Commit for any number of changes, in order. Values that are there already are not put again, those too
 // large for a session are left out, which a value of an own kind says.
 func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
 	if err := m.keys.Load(); err != nil {
@@ -46,8 +60,7 @@ func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
 	var list []opencode.Put
 	for _, p := range opencode.Last(slices.Clone(changes)) {
 		if len(p.Payload) > m.limits.Payload {
-			why, _ := json.Marshal(m.limits.TooLarge(len(p.Payload))) // a text always marshals
-			p = opencode.Put{Key: leftOutPrefix + p.Key, Payload: why}
+			p = LeftOut(m.limits, &p)
 		} else if m.Has(leftOutPrefix + p.Key) {
 			list = append(list, opencode.Put{Key: leftOutPrefix + p.Key})
 		}
@@ -57,15 +70,30 @@ func (m *Mirror) Apply(ctx context.Context, changes []opencode.Put) error {
 	}
 	pieces, _ := opencode.Cut(list, m.limits)
 	for _, piece := range pieces {
-		if err := m.apply(ctx, piece); err != nil {
+		if err := m.Commit(ctx, piece); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// apply commits a piece as one batch.
-func (m *Mirror) apply(ctx context.Context, piece []opencode.Put) error {
+// Commit makes changes durable as one batch; one without a payload is a removal. With a value goes what said that it was left out, or, where the batch has no
+// room, right after it.
+func (m *Mirror) Commit(ctx context.Context, piece []opencode.Put) error {
+	if len(piece) == 0 {
+		return nil
+	}
+	if err := m.keys.Load(); err != nil {
+		return err
+	}
+	var arrived []string
+	for _, p := range piece {
+		if key := leftOutPrefix + p.Key; p.Payload != nil && m.Has(key) && !slices.ContainsFunc(piece, func(q opencode.Put) bool { return q.Key == key }) {
+			arrived = append(arrived, key)
+		}
+	}
+	room := min(len(arrived), max(0, m.limits.Ops-len(piece)))
+	piece = slices.Concat(piece, removals(arrived[:room]))
 	if err := m.keys.Expect(piece); err != nil {
 		return err
 	}
@@ -80,7 +108,29 @@ func (m *Mirror) apply(ctx context.Context, piece []opencode.Put) error {
 	if err := m.commit(ctx, b); err != nil {
 		return err
 	}
-	return m.keys.Committed(piece)
+	if err := m.keys.Committed(piece); err != nil {
+		return err
+	}
+	return m.Remove(ctx, arrived[room:])
+}
+
+// Remove makes the removal of keys durable.
+func (m *Mirror) Remove(ctx context.Context, list []string) error {
+	for some := range slices.Chunk(list, m.limits.Ops) {
+		if err := m.Commit(ctx, removals(some)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removals returns the changes that remove keys.
+func removals(list []string) []opencode.Put {
+	changes := make([]opencode.Put, len(list))
+	for i, key := range list {
+		changes[i].Key = key
+	}
+	return changes
 }
 
 // Forget makes every value unknown: the server has refused something.

@@ -52,7 +52,7 @@ func newFixture(t *testing.T) *fixture {
 // open opens it anew, as after a crash.
 func (f *fixture) open() {
 	f.t.Helper()
-	m, err := Open(f.session, f.name, func(_ context.Context, b *client.Batch) error {
+	m := New(f.session, f.name, func(_ context.Context, b *client.Batch) error {
 		if err := f.refuse; err != nil {
 			f.refuse = nil
 			return err
@@ -60,7 +60,7 @@ func (f *fixture) open() {
 		f.sizes = append(f.sizes, b.Len())
 		return nil
 	})
-	if err != nil {
+	if err := m.Load(); err != nil {
 		f.t.Fatal(err)
 	}
 	f.Mirror = m
@@ -116,6 +116,12 @@ func TestTooLargeIsLeftOut(t *testing.T) {
 	f.apply("smaller", []int{2}, put("part/1/2", `{}`))
 	if !slices.Equal(f.Keys(""), []string{"part/1/2"}) {
 		t.Errorf("it has %v", f.Keys(""))
+	}
+	f.apply("too large again", []int{1}, put("part/1/2", string(large)))
+	f.Unload()
+	f.sizes = nil
+	if err := f.Commit(t.Context(), []opencode.Put{put("part/1/2", `{"a":1}`)}); err != nil || !slices.Equal(f.sizes, []int{2}) || f.Has("left_out/part/1/2") {
+		t.Errorf("committed after it was unloaded: batches of %v ops, %v; it has %v", f.sizes, err, f.Keys(""))
 	}
 	list := make([]opencode.Put, f.limits.Ops+1)
 	for i := range list {
