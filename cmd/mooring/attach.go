@@ -3,12 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -18,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -85,9 +84,6 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// usernameEnv is opencode's own variable of the user of its API.
-const usernameEnv = "OPENCODE_SERVER_USERNAME"
-
 // address returns where opencode listens, with the password that the environment has.
 func (f *attachFlags) address() (*url.URL, error) {
 	u, err := url.Parse(f.url)
@@ -97,9 +93,7 @@ func (f *attachFlags) address() (*url.URL, error) {
 	if !loopback.Is(u.Host) && !f.remote {
 		return nil, fault.Usage.With("--url names another machine (%s): say --remote if you mean that", u.Host)
 	}
-	if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
-		u.User = url.UserPassword(cmp.Or(os.Getenv(usernameEnv), "opencode"), password)
-	}
+	addPassword(u)
 	return u, nil
 }
 
@@ -112,7 +106,7 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	if err := privatedir.Make(ties, "the folder of ties"); err != nil {
 		return err
 	}
-	api := attach.NewAPI(at)
+	api := opencodeapi.New(at)
 	tie, err := h.tie(ctx, f, api, ties)
 	if err != nil {
 		return err
@@ -148,9 +142,9 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 }
 
 // tie opens the tie of opencode's session. One that was tied before need not be there now.
-func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *attach.API, dir string) (*attach.Tie, error) {
+func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *opencodeapi.API, dir string) (*attach.Tie, error) {
 	info, err := api.Choose(ctx, f.opencode)
-	away := errors.Is(err, attach.ErrAway) && f.opencode != ""
+	away := errors.Is(err, opencodeapi.ErrAway) && f.opencode != ""
 	if err != nil && !away {
 		return nil, err
 	}

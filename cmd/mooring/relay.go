@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,18 @@ type relayOptions struct {
 // defaultRelay is where a relay listens: beside the server's own port.
 const defaultRelay = "127.0.0.1:7601"
 
-// passwordEnv is opencode's own variable of the password of its API.
-const passwordEnv = "OPENCODE_SERVER_PASSWORD"
+// passwordEnv and usernameEnv are opencode's own variables of the password and the user of its API.
+const (
+	passwordEnv = "OPENCODE_SERVER_PASSWORD"
+	usernameEnv = "OPENCODE_SERVER_USERNAME"
+)
+
+// addPassword adds the password that the environment has to an address of opencode's that has none.
+func addPassword(u *url.URL) {
+	if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
+		u.User = url.UserPassword(cmp.Or(os.Getenv(usernameEnv), "opencode"), password)
+	}
+}
 
 func relayCmd(sh *cliEnv) *cobra.Command {
 	var o relayOptions
@@ -49,7 +60,7 @@ func relayCmd(sh *cliEnv) *cobra.Command {
 			"--to is a REF that may create sessions in a space: an owner's ref, or one that mooring share\n" +
 			"--rights create makes. What opencode sends while no relay runs is lost to it, unless --opencode\n" +
 			"says where opencode's own API is (opencode --port 4096): then it is read there at the next start.\n" +
-			"A password of that API is taken from " + passwordEnv + ".",
+			"A password of that API is taken from " + passwordEnv + ", its user from " + usernameEnv + ".",
 		Example: "  mooring relay --to @data/owner.ref\n  mooring relay --to @create.ref --opencode http://127.0.0.1:4096",
 		Args:    argCount(0, 0),
 	}
@@ -85,9 +96,7 @@ func (o *relayOptions) check() (list []*url.URL, err error) {
 			}
 			return nil, fault.Usage.With("--opencode%s is not an address of this machine: http://127.0.0.1:PORT", shown)
 		}
-		if password := os.Getenv(passwordEnv); password != "" && u.User == nil {
-			u.User = url.UserPassword("opencode", password)
-		}
+		addPassword(u)
 		list = append(list, u)
 	}
 	return list, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // asks are what opencode waits for, and the requests of it.
@@ -27,10 +28,10 @@ func newAsks() asks {
 // listAsks asks what opencode waits for, and withdraws what it no longer does. Of a session that rests it waits for nothing, whatever it lists.
 func (a *attachment) listAsks(busy map[string]bool) error {
 	var permissions, questions []*pending
-	if err := a.api.get(a.ctx, "/permission", nil, &permissions); err != nil {
+	if err := a.api.Get(a.ctx, "/permission", nil, &permissions); err != nil {
 		return err
 	}
-	if err := a.api.get(a.ctx, "/question", nil, &questions); err != nil && !isStatus(err, http.StatusNotFound) { // older ones have none
+	if err := a.api.Get(a.ctx, "/question", nil, &questions); err != nil && !opencodeapi.IsStatus(err, http.StatusNotFound) { // older ones have none
 		return err
 	}
 	now := map[string]bool{}
@@ -73,9 +74,9 @@ func (a *attachment) isOurs(session string) (bool, error) {
 			ours = true
 			break
 		}
-		var info Info
-		err := a.api.get(a.ctx, sessionPath(at), nil, &info)
-		if err != nil && !isStatus(err, http.StatusNotFound) {
+		var info opencodeapi.Info
+		err := a.api.Get(a.ctx, opencodeapi.SessionPath(at), nil, &info)
+		if err != nil && !opencodeapi.IsStatus(err, http.StatusNotFound) {
 			return false, err
 		}
 		if at = info.Parent; at == "" {
@@ -127,8 +128,8 @@ func (a *attachment) show(p *pending) (json.RawMessage, []client.Choice, error) 
 	var in *message
 	if p.Tool.Message != "" {
 		in = &message{}
-		if err := a.api.get(a.ctx, sessionPath(p.Session, "message", p.Tool.Message), nil, in); err != nil {
-			if !isStatus(err, http.StatusNotFound) {
+		if err := a.api.Get(a.ctx, opencodeapi.SessionPath(p.Session, "message", p.Tool.Message), nil, in); err != nil {
+			if !opencodeapi.IsStatus(err, http.StatusNotFound) {
 				return nil, nil, err
 			}
 			in = nil
@@ -201,7 +202,7 @@ func (a *attachment) tell(req *client.Request) error {
 		choice, payload = replyReject, nil
 	}
 	end, body := p.reply(choice, payload)
-	if err := a.api.post(a.ctx, p.path()+end, body); err != nil && !isStatus(err, http.StatusNotFound) { // it was answered in opencode, too
+	if err := a.api.Post(a.ctx, p.path()+end, body); err != nil && !opencodeapi.IsStatus(err, http.StatusNotFound) { // it was answered in opencode, too
 		return err
 	}
 	a.forget(req.ID)

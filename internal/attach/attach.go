@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode/mirror"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // Config is what is tied.
@@ -21,7 +22,7 @@ type Config struct {
 	Client   *client.Client
 	Session  *client.Session
 	Tie      *Tie
-	Opencode *API              // after Choose
+	Opencode *opencodeapi.API  // after Choose
 	Report   func(line string) // what people should know
 }
 
@@ -40,7 +41,7 @@ const (
 type attachment struct {
 	cfg    Config
 	id     string // opencode's session
-	api    *API
+	api    *opencodeapi.API
 	ctx    context.Context // ends when it is to end
 	work   context.Context // of commits at its end, too
 	rec    *recorder
@@ -175,11 +176,11 @@ func (a *attachment) ask(what string, f func() error) error {
 	switch {
 	case err == nil || a.ctx.Err() != nil:
 		return a.ctx.Err()
-	case isStatus(err, http.StatusNotFound):
+	case opencodeapi.IsStatus(err, http.StatusNotFound):
 		return fault.NotFound.Because(err, "opencode has no session %s any more: what was recorded of it stays", a.id)
-	case errors.Is(err, ErrAway), errors.As(err, new(*statusError)), fault.CodeOf(err) == fault.DiskFull:
+	case errors.Is(err, opencodeapi.ErrAway), errors.As(err, new(*opencodeapi.StatusError)), fault.CodeOf(err) == fault.DiskFull:
 		a.fallBehind()
-		if said := err.Error(); !errors.Is(err, ErrAway) && said != a.said {
+		if said := err.Error(); !errors.Is(err, opencodeapi.ErrAway) && said != a.said {
 			a.said = said
 			a.cfg.Report(fmt.Sprintf("could not %s; it is tried again: %v", what, err))
 		}
@@ -196,7 +197,7 @@ func (a *attachment) fallBehind() {
 
 // catchUp reads all that matters from opencode.
 func (a *attachment) catchUp() error {
-	busy, err := a.api.busy(a.ctx)
+	busy, err := a.api.Busy(a.ctx)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // What cannot be done now does not have the loop turn for nothing.
@@ -41,7 +42,7 @@ func TestFailures(t *testing.T) {
 	var said []string
 	a := &attachment{cfg: Config{Report: func(line string) { said = append(said, line) }}, ctx: t.Context(), id: "ses_1"}
 	fails := func(err error) error { return a.ask("do it", func() error { return err }) }
-	for _, err := range []error{ErrAway, fault.DiskFull.With("no room"), fault.DiskFull.With("no room"), &statusError{500, "oops"}} {
+	for _, err := range []error{opencodeapi.ErrAway, fault.DiskFull.With("no room"), fault.DiskFull.With("no room"), &opencodeapi.StatusError{Status: 500, Text: "oops"}} {
 		a.behind = false
 		if got := fails(err); got != nil || !a.behind || !a.tryAt.After(time.Now()) {
 			t.Errorf("%v: %v", err, got)
@@ -51,12 +52,12 @@ func TestFailures(t *testing.T) {
 		t.Errorf("said is %q", said)
 	}
 	for range 10 {
-		_ = fails(ErrAway)
+		_ = fails(opencodeapi.ErrAway)
 	}
 	if a.retry != retryLast {
 		t.Errorf("the last pause is %s", a.retry)
 	}
-	if err := fails(&statusError{404, "no such session"}); fault.CodeOf(err) != fault.NotFound {
+	if err := fails(&opencodeapi.StatusError{Status: 404, Text: "no such session"}); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("a session that is not there: %v", err)
 	}
 	if err := errors.New("other"); !errors.Is(fails(err), err) {

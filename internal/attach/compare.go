@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // compareBytes is how much of opencode's session is compared at a time.
@@ -18,7 +19,7 @@ const compareBytes = 4 << 20
 
 // compare puts what the session lacks and removes what opencode no longer has. While opencode is busy, a part that grows is there with
 // what was heard of it, and opencode itself has only its beginning.
-func (r *recorder) compare(ctx context.Context, api *API, busy bool) error {
+func (r *recorder) compare(ctx context.Context, api *opencodeapi.API, busy bool) error {
 	if err := r.flush(ctx, time.Now()); err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (r *recorder) compare(ctx context.Context, api *API, busy bool) error {
 	if err := r.compareInfo(ctx, api); err != nil {
 		return err
 	}
-	err := api.eachMessage(ctx, r.id, func(m json.RawMessage) error { return r.compareMessage(ctx, m, busy, there) })
+	err := api.EachMessage(ctx, r.id, func(m json.RawMessage) error { return r.compareMessage(ctx, m, busy, there) })
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (r *recorder) compare(ctx context.Context, api *API, busy bool) error {
 const recent = 50
 
 // compareRecent puts what the session lacks of the newest messages, when a turn has ended: opencode's events are not in all what it keeps.
-func (r *recorder) compareRecent(ctx context.Context, api *API) error {
+func (r *recorder) compareRecent(ctx context.Context, api *opencodeapi.API) error {
 	if err := r.flush(ctx, time.Now()); err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (r *recorder) compareRecent(ctx context.Context, api *API) error {
 		return err
 	}
 	var list []json.RawMessage
-	if err := api.get(ctx, sessionPath(r.id, "message"), url.Values{"limit": {strconv.Itoa(recent)}}, &list); err != nil {
+	if err := api.Get(ctx, opencodeapi.SessionPath(r.id, "message"), url.Values{"limit": {strconv.Itoa(recent)}}, &list); err != nil {
 		return err
 	}
 	for _, m := range list {
@@ -65,12 +66,12 @@ func (r *recorder) compareRecent(ctx context.Context, api *API) error {
 	return r.flush(ctx, time.Now())
 }
 
-func (r *recorder) compareInfo(ctx context.Context, api *API) error {
+func (r *recorder) compareInfo(ctx context.Context, api *opencodeapi.API) error {
 	var info, diff json.RawMessage
-	if err := api.get(ctx, sessionPath(r.id), nil, &info); err != nil {
+	if err := api.Get(ctx, opencodeapi.SessionPath(r.id), nil, &info); err != nil {
 		return err
 	}
-	if err := api.get(ctx, sessionPath(r.id, "diff"), nil, &diff); err != nil {
+	if err := api.Get(ctx, opencodeapi.SessionPath(r.id, "diff"), nil, &diff); err != nil {
 		return err
 	}
 	r.item("session", info, time.Now())

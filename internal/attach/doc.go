@@ -34,7 +34,7 @@
 // # Bounds
 //
 //	events that are not taken yet   32 MiB (maxAhead); beyond, the stream is read anew, and all is compared
-//	an event, an answer             64 MiB (maxEvent, maxAnswer)
+//	an event, an answer             64 MiB (maxEvent, and opencodeapi)
 //	a part that grows               2 MiB (maxGrowing); a larger one is put when it is whole
 //	what is shown of a permission   1 MiB (maxShown); a larger one is answered in opencode alone
 //	what waits to be sent           the outbox's limits; beyond, nothing is taken until there is room

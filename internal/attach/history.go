@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // search looks in opencode's history for the current prompt, which an earlier process may have handed over.
 func (a *attachment) search() error {
 	p := a.current
-	err := a.api.eachMessage(a.ctx, a.id, func(text json.RawMessage) error {
+	err := a.api.EachMessage(a.ctx, a.id, func(text json.RawMessage) error {
 		var m message
 		if json.Unmarshal(text, &m) != nil {
 			return nil
@@ -43,7 +44,7 @@ func (a *attachment) stop(req *client.Request, busy bool) error {
 		running = isRunning(list, req.Message)
 	}
 	if running {
-		if err := a.api.post(a.ctx, sessionPath(a.id, "abort"), nil); err != nil {
+		if err := a.api.Post(a.ctx, opencodeapi.SessionPath(a.id, "abort"), nil); err != nil {
 			return err
 		}
 	}

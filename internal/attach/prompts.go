@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 // prompts are the prompts and stops of the session.
@@ -95,7 +96,7 @@ func (a *attachment) attend() error {
 	if len(a.stops) == 0 && len(a.queue) == 0 && a.current == nil {
 		return nil
 	}
-	busy, err := a.api.busy(a.ctx)
+	busy, err := a.api.Busy(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (a *attachment) hand() error {
 
 // messages returns the newest messages of opencode's session.
 func (a *attachment) messages(n int) (list []message, err error) {
-	err = a.api.get(a.ctx, sessionPath(a.id, "message"), url.Values{"limit": {strconv.Itoa(n)}}, &list)
+	err = a.api.Get(a.ctx, opencodeapi.SessionPath(a.id, "message"), url.Values{"limit": {strconv.Itoa(n)}}, &list)
 	return list, err
 }
 
@@ -180,8 +181,8 @@ func (a *attachment) send() error {
 	p := a.current
 	a.sends, a.sentAt, a.restAt, a.failure = a.sends+1, time.Now(), time.Time{}, ""
 	a.lookAt = time.Now().Add(lookEvery)
-	err := a.api.post(a.ctx, sessionPath(a.id, "prompt_async"), map[string]any{"messageID": p.Message, "parts": p.Parts})
-	if isStatus(err, http.StatusBadRequest) {
+	err := a.api.Post(a.ctx, opencodeapi.SessionPath(a.id, "prompt_async"), map[string]any{"messageID": p.Message, "parts": p.Parts})
+	if opencodeapi.IsStatus(err, http.StatusBadRequest) {
 		return a.finish(map[string]any{"error": err.Error()})
 	}
 	return err
@@ -194,15 +195,15 @@ func (a *attachment) goOn() error {
 	if err != nil {
 		return err
 	}
-	all, err := a.api.busy(a.ctx) // after its messages: one that is there then, and not whole, is not worked on
+	all, err := a.api.Busy(a.ctx) // after its messages: one that is there then, and not whole, is not worked on
 	if err != nil {
 		return err
 	}
 	busy, now := all[a.id], time.Now()
 	v := look(list, p.Message)
 	if !v.there {
-		err := a.api.get(a.ctx, sessionPath(a.id, "message", p.Message), nil, nil)
-		if err != nil && !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusBadRequest) {
+		err := a.api.Get(a.ctx, opencodeapi.SessionPath(a.id, "message", p.Message), nil, nil)
+		if err != nil && !opencodeapi.IsStatus(err, http.StatusNotFound) && !opencodeapi.IsStatus(err, http.StatusBadRequest) {
 			return err
 		}
 		v.there = err == nil

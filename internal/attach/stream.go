@@ -15,6 +15,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 const (
@@ -40,7 +41,7 @@ const (
 // stream hands over events in their order. Who does not take them in time loses all of a connection, and learns so: memory is bounded, and
 // opencode does not wait.
 type stream struct {
-	api   *API
+	api   *opencodeapi.API
 	ready chan struct{} // has an element if there are events
 
 	mu    sync.Mutex // guards the rest
@@ -48,7 +49,7 @@ type stream struct {
 	bytes int
 }
 
-func newStream(api *API) *stream { return &stream{api: api, ready: make(chan struct{}, 1)} }
+func newStream(api *opencodeapi.API) *stream { return &stream{api: api, ready: make(chan struct{}, 1)} }
 
 // errBehind ends a connection whose events are not taken.
 var errBehind = errors.New("its events came faster than they could be recorded")
@@ -103,9 +104,9 @@ func (s *stream) run(ctx context.Context) {
 func (s *stream) connect(ctx context.Context, opened func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w: it has sent nothing for %s", ErrAway, silence)) })
+	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w: it has sent nothing for %s", opencodeapi.ErrAway, silence)) })
 	defer silent.Stop()
-	res, err := s.api.open(ctx, "GET", "/event", nil, nil)
+	res, err := s.api.Open(ctx, "GET", "/event", nil, nil)
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (s *stream) connect(ctx context.Context, opened func()) error {
 		return cause
 	}
 	if err := in.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrAway, err)
+		return fmt.Errorf("%w: %w", opencodeapi.ErrAway, err)
 	}
-	return fmt.Errorf("%w: it has ended", ErrAway)
+	return fmt.Errorf("%w: it has ended", opencodeapi.ErrAway)
 }

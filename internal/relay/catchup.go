@@ -12,10 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -23,18 +19,13 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/opencode/mirror"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 )
 
 const (
 	catchUpTimeout = time.Minute // of one session
 	settleAfter    = time.Minute // a share that is younger may not stand in opencode's info yet
-	maxInfo        = 4 << 20     // of a session's info, in bytes
 )
-
-func newOpencodeClient() *http.Client {
-	return &http.Client{Timeout: catchUpTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
 
 // catchUpAll tries to catch up with every share that is behind, and reports whether none is left.
 func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
@@ -44,7 +35,7 @@ func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
 			continue
 		}
 		ok, err := r.catchUp(ctx, s)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errAway) && s.said != err.Error() {
+		if err != nil && ctx.Err() == nil && (!errors.Is(err, opencodeapi.ErrAway) || errors.Is(err, opencodeapi.ErrBrokeOff)) && s.said != err.Error() {
 			s.said = err.Error()
 			r.cfg.Log.Warn("a share could not be compared with opencode's session; it is tried again", "opencode", s.rec.External, "error", err)
 		}
@@ -52,9 +43,6 @@ func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
 	}
 	return done
 }
-
-// errAway says that opencode does not answer.
-var errAway = errors.New("opencode does not answer")
 
 // catchUp reads a share's session from opencode, and commits what the share lacks. It reports whether there is nothing more to do.
 func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
@@ -75,7 +63,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 	if s.living() != nil {
 		return true, nil
 	}
-	info, err := r.info(ctx, from)
+	info, err := from.Info(ctx, s.rec.External)
 	if err != nil || info == nil {
 		return false, err
 	}
@@ -105,61 +93,16 @@ func (s *share) caughtUp(misses int) bool {
 	return !s.behind
 }
 
-// whereIs returns the address of a share's session at the opencode that has it; nil if none has, and all have answered.
-func (r *Relay) whereIs(ctx context.Context, s *share) (at *url.URL, err error) {
-	for _, base := range r.cfg.Opencode {
-		u := base.JoinPath("session", s.rec.External)
-		info, e := r.info(ctx, u)
+// whereIs returns the opencode that has a share's session; nil if none has, and all have answered.
+func (r *Relay) whereIs(ctx context.Context, s *share) (api *opencodeapi.API, err error) {
+	for _, api := range r.apis {
+		info, e := api.Info(ctx, s.rec.External)
 		if info != nil {
-			return u, nil
+			return api, nil
 		}
 		err = errors.Join(err, e)
 	}
 	return nil, err
-}
-
-// info returns a session's info; nil if opencode has no such session.
-func (r *Relay) info(ctx context.Context, at *url.URL) ([]byte, error) {
-	res, err := r.get(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusNotFound {
-		return nil, nil
-	}
-	if res.StatusCode != http.StatusOK {
-		return nil, fault.Incompatible.With("opencode answered with status %d", res.StatusCode)
-	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxInfo+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read opencode's info of the session: %w", err)
-	case len(text) > maxInfo:
-		return nil, fault.Incompatible.With("opencode's info of the session has more than %d bytes", maxInfo)
-	case !json.Valid(text):
-		return nil, fault.Incompatible.With("opencode's info of the session is not JSON")
-	}
-	return text, nil
-}
-
-// get asks opencode.
-func (r *Relay) get(ctx context.Context, at *url.URL) (*http.Response, error) {
-	plain := *at
-	plain.User = nil
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, plain.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if at.User != nil {
-		password, _ := at.User.Password()
-		req.SetBasicAuth(at.User.Username(), password)
-	}
-	res, err := r.http.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errAway, err)
-	}
-	return res, nil
 }
 
 // sharedAt returns the address at which an info says that the session id is shared, "" if it says that it is not. An info that says neither
@@ -185,7 +128,7 @@ func sharedAt(info []byte, id string) (string, error) {
 }
 
 // compare commits what opencode has and the share has not, and removes what opencode no longer has. The caller has the share's turn.
-func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte) error {
+func (r *Relay) compare(ctx context.Context, s *share, from *opencodeapi.API, info []byte) error {
 	if err := s.mirror.Load(); err != nil {
 		return err
 	}
@@ -214,7 +157,7 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 	}
 	err := add("session", info)
 	if err == nil {
-		err = r.eachMessage(ctx, at.JoinPath("message"), func(m json.RawMessage) error {
+		err = from.EachMessage(ctx, s.rec.External, func(m json.RawMessage) error {
 			return add("messages", append(append([]byte(`{"messages":[`), m...), `]}`...))
 		})
 	}
@@ -231,33 +174,4 @@ func (r *Relay) compare(ctx context.Context, s *share, at *url.URL, info []byte)
 		}
 	}
 	return s.mirror.Remove(context.WithoutCancel(ctx), gone)
-}
-
-// eachMessage calls f with every message of a session: {info, parts}.
-func (r *Relay) eachMessage(ctx context.Context, at *url.URL, f func(json.RawMessage) error) error {
-	res, err := r.get(ctx, at)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK || res.Header.Get("X-Next-Cursor") != "" {
-		return fault.Incompatible.With("opencode answered with status %d, or not with all messages", res.StatusCode)
-	}
-	in := json.NewDecoder(res.Body)
-	if begin, err := in.Token(); err != nil || begin != json.Delim('[') {
-		return fault.Incompatible.With("opencode's messages are not a list")
-	}
-	for in.More() {
-		var m json.RawMessage
-		if err := in.Decode(&m); err != nil {
-			return fmt.Errorf("read opencode's messages: %w", err)
-		}
-		if err := f(m); err != nil {
-			return err
-		}
-	}
-	if _, err := in.Token(); err != nil { // of a list that broke off, nothing may be taken for removed
-		return fmt.Errorf("read opencode's messages: %w", err)
-	}
-	return nil
 }

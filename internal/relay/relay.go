@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -61,7 +62,7 @@ type Relay struct {
 	memory *membudget.Budget
 	slots  *semaphore.Weighted
 	queue  writequeue.Queue
-	http   *http.Client // of opencode's API
+	apis   []*opencodeapi.API // of Config.Opencode
 
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
@@ -89,7 +90,10 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	lim := session.DefaultLimits()
 	r := &Relay{cfg: cfg, limits: opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes},
 		memory: membudget.New(membudget.Config{Total: memoryBytes, MaxWait: slotTimeout}), slots: semaphore.NewWeighted(maxSyncs),
-		http: newOpencodeClient(), shares: map[string]*share{}, missed: make(chan struct{}, 1), unsettled: make(chan struct{}, 1), forgetEvery: 24 * time.Hour}
+		shares: map[string]*share{}, missed: make(chan struct{}, 1), unsettled: make(chan struct{}, 1), forgetEvery: 24 * time.Hour}
+	for _, at := range cfg.Opencode {
+		r.apis = append(r.apis, opencodeapi.New(at))
+	}
 	r.mux = r.newMux()
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	if err := privatedir.Make(cfg.Dir, "the relay's folder"); err != nil {
@@ -180,7 +184,9 @@ func repeat(ctx context.Context, wake <-chan struct{}, do func(context.Context) 
 func (r *Relay) Close() error {
 	r.stop()
 	r.tasks.Wait()
-	r.http.CloseIdleConnections()
+	for _, api := range r.apis {
+		api.Close()
+	}
 	return nil
 }
 

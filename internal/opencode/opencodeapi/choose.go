@@ -1,4 +1,4 @@
-package attach
+package opencodeapi
 
 // Which of opencode's sessions is meant.
 
@@ -37,7 +37,7 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 	var health struct {
 		Version string `json:"version"`
 	}
-	if err := a.get(ctx, "/global/health", nil, &health); err != nil && !isStatus(err, http.StatusNotFound) { // older ones have no such path
+	if err := a.Get(ctx, "/global/health", nil, &health); err != nil && !IsStatus(err, http.StatusNotFound) { // older ones have no such path
 		return nil, err
 	}
 	if id == "" {
@@ -57,8 +57,8 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 		return &list[0], nil
 	}
 	info := &Info{}
-	err := a.get(ctx, sessionPath(id), nil, info)
-	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
+	err := a.Get(ctx, SessionPath(id), nil, info)
+	if IsStatus(err, http.StatusNotFound) || IsStatus(err, http.StatusBadRequest) {
 		list, err := a.sessions(ctx)
 		if err != nil {
 			return nil, err
@@ -71,8 +71,8 @@ func (a *API) Choose(ctx context.Context, id string) (*Info, error) {
 
 // sessions returns the sessions of opencode's folder.
 func (a *API) sessions(ctx context.Context) (list []Info, err error) {
-	err = a.get(ctx, "/session", nil, &list)
-	if isStatus(err, http.StatusNotFound) {
+	err = a.Get(ctx, "/session", nil, &list)
+	if IsStatus(err, http.StatusNotFound) {
 		err = fault.Incompatible.Because(err, "what answers at %s is not opencode: it has no sessions", a)
 	}
 	return list, err

@@ -1,6 +1,5 @@
-package attach
-
-// opencode's HTTP API, as far as it is used.
+// Package opencodeapi calls the HTTP API of a running opencode, as far as it is used. Its methods may be called concurrently, but for Use and Choose.
+package opencodeapi
 
 import (
 	"bytes"
@@ -27,6 +26,9 @@ const (
 // ErrAway is the error of an opencode that does not answer.
 var ErrAway = errors.New("opencode does not answer")
 
+// ErrBrokeOff is the error of an answer that has begun, and is an ErrAway.
+var ErrBrokeOff = fmt.Errorf("%w to the end", ErrAway)
+
 // API is opencode's, at one address.
 type API struct {
 	base           url.URL // without user and password
@@ -36,8 +38,8 @@ type API struct {
 	dir string // the folder of the session: opencode serves one at a time
 }
 
-// NewAPI returns the API at an address, which may have the user and the password.
-func NewAPI(at *url.URL) *API {
+// New returns the API at an address, which may have the user and the password.
+func New(at *url.URL) *API {
 	a := &API{base: *at, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: apiPatience},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	if a.base.User = nil; at.User != nil {
@@ -47,27 +49,30 @@ func NewAPI(at *url.URL) *API {
 	return a
 }
 
+// Close closes connections that nothing is asked on.
+func (a *API) Close() { a.http.CloseIdleConnections() }
+
 // String returns the address, without a password.
 func (a *API) String() string { return a.base.String() }
 
-// statusError is a refusal of opencode's.
-type statusError struct {
-	status int
-	text   string
+// StatusError is a refusal of opencode's.
+type StatusError struct {
+	Status int
+	Text   string
 }
 
-func (e *statusError) Error() string {
-	return fmt.Sprintf("opencode answered with status %d: %s", e.status, e.text)
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("opencode answered with status %d: %s", e.Status, e.Text)
 }
 
-// isStatus reports whether an error is a refusal with a status.
-func isStatus(err error, status int) bool {
-	e := (*statusError)(nil)
-	return errors.As(err, &e) && e.status == status
+// IsStatus reports whether an error is a refusal with a status.
+func IsStatus(err error, status int) bool {
+	e := (*StatusError)(nil)
+	return errors.As(err, &e) && e.Status == status
 }
 
-// open makes a request and returns the answer, whose status is good.
-func (a *API) open(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+// Open makes a request and returns the answer, whose status is good.
+func (a *API) Open(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	at := a.base.JoinPath(path)
 	if a.dir != "" {
 		if query == nil {
@@ -126,7 +131,7 @@ func (a *API) refusal(res *http.Response) error {
 	if len(said) > maxRefusal {
 		said = said[:maxRefusal] + "…"
 	}
-	err := &statusError{res.StatusCode, strings.ToValidUTF8(said, "")}
+	err := &StatusError{res.StatusCode, strings.ToValidUTF8(said, "")}
 	if res.StatusCode != http.StatusUnauthorized {
 		return err
 	}
@@ -140,7 +145,7 @@ func (a *API) refusal(res *http.Response) error {
 func (a *API) call(ctx context.Context, method, path string, query url.Values, body, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	res, err := a.open(ctx, method, path, query, body)
+	res, err := a.Open(ctx, method, path, query, body)
 	if err != nil {
 		return err
 	}
@@ -160,16 +165,18 @@ func (a *API) call(ctx context.Context, method, path string, query url.Values, b
 	return nil
 }
 
-func (a *API) get(ctx context.Context, path string, query url.Values, to any) error {
+// Get reads the answer at a path into to, if that is not nil.
+func (a *API) Get(ctx context.Context, path string, query url.Values, to any) error {
 	return a.call(ctx, http.MethodGet, path, query, nil, to)
 }
 
-func (a *API) post(ctx context.Context, path string, body any) error {
+// Post posts a body, nil for none, to a path.
+func (a *API) Post(ctx context.Context, path string, body any) error {
 	return a.call(ctx, http.MethodPost, path, nil, body, nil)
 }
 
-// sessionPath returns a path of a session.
-func sessionPath(id string, rest ...string) string {
+// SessionPath returns a path of a session.
+func SessionPath(id string, rest ...string) string {
 	path := "/session/" + url.PathEscape(id)
 	for _, r := range rest {
 		path += "/" + url.PathEscape(r)
@@ -177,15 +184,24 @@ func sessionPath(id string, rest ...string) string {
 	return path
 }
 
-// eachMessage calls f with every message of a session {info, parts}, the oldest first.
-func (a *API) eachMessage(ctx context.Context, id string, f func(json.RawMessage) error) error {
-	res, err := a.open(ctx, http.MethodGet, sessionPath(id, "message"), nil, nil)
+// Info returns the info of a session as it is; nil if opencode has no such session.
+func (a *API) Info(ctx context.Context, id string) (info json.RawMessage, err error) {
+	err = a.Get(ctx, SessionPath(id), nil, &info)
+	if IsStatus(err, http.StatusNotFound) {
+		return nil, nil
+	}
+	return info, err
+}
+
+// EachMessage calls f with every message of a session {info, parts}, the oldest first.
+func (a *API) EachMessage(ctx context.Context, id string, f func(json.RawMessage) error) error {
+	res, err := a.Open(ctx, http.MethodGet, SessionPath(id, "message"), nil, nil)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if res.Header.Get("X-Next-Cursor") != "" {
-		return fault.Incompatible.With("opencode did not answer with all messages")
+		return fault.Incompatible.With("opencode answered, but not with all messages")
 	}
 	in := json.NewDecoder(res.Body)
 	if begin, err := in.Token(); err != nil || begin != json.Delim('[') {
@@ -194,24 +210,24 @@ func (a *API) eachMessage(ctx context.Context, id string, f func(json.RawMessage
 	for in.More() {
 		var m json.RawMessage
 		if err := in.Decode(&m); err != nil {
-			return fmt.Errorf("%w: read the messages: %w", ErrAway, err)
+			return fmt.Errorf("%w: read the messages: %w", ErrBrokeOff, err)
 		}
 		if err := f(m); err != nil {
 			return err
 		}
 	}
 	if _, err := in.Token(); err != nil { // of a list that broke off, nothing may be taken for removed
-		return fmt.Errorf("%w: read the messages: %w", ErrAway, err)
+		return fmt.Errorf("%w: read the messages: %w", ErrBrokeOff, err)
 	}
 	return nil
 }
 
-// busy returns the sessions that work on something.
-func (a *API) busy(ctx context.Context) (map[string]bool, error) {
+// Busy returns the sessions that work on something.
+func (a *API) Busy(ctx context.Context) (map[string]bool, error) {
 	var status map[string]struct {
 		Type string `json:"type"`
 	}
-	err := a.get(ctx, "/session/status", nil, &status)
+	err := a.Get(ctx, "/session/status", nil, &status)
 	list := map[string]bool{}
 	for id, s := range status {
 		list[id] = s.Type != "idle"
