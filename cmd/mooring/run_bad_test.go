@@ -52,7 +52,6 @@ func TestAgentsThatFailAtAPrompt(t *testing.T) {
 		{"say:a die", "answered", "exit status 9", `"Interrupted"`},
 		{"refuse", "answered", "I would rather not", `"AgentError"`},
 		{"say:a wrong", "answered", "not as the protocol", `"AgentError"`},
-		{"say:a flood", "answered", "wrote too much", `"Interrupted"`},
 		{"say:a rubbish", "answered", "not of the protocol", `"Interrupted"`},
 		{"noise say:a", "answered", "end_turn", `"finish":"stop"`},
 		{"fork fork:away say:a die", "answered", "exit status 9", `"Interrupted"`},
