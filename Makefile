@@ -57,24 +57,28 @@ verify: ## fail if generated code, internal/page/dist, docs/api.txt, formatting 
 test test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
 test test-slow: export RAPID_SEED = $(SEED)
 
+# Tests of sizes, which the race detector would multiply.
+UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go)))
+UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
+
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
+	go test -run '^($(UNRACED))$$' $(sort $(dir $(UNRACEDFILES)))
 	go test ./internal/socket # the race detector has it read and write in another way
-	go test -run '^Test(HubStories|ManyFollowersOfThreeReplicas|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
 SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go internal/*/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go cmd/*/*_slow_test.go | paste -sd '|' -)
 
+# Without the race detector: what these do is raced by make test, in smaller numbers, and it would take them four times as long.
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox ./cmd/mooring
-	go test -count=1 -run '^Test(FloodsTakeBoundedMemory|ASlowEditorIsGivenUp|AnItemTooLargeToBeRead)$$' ./cmd/mooring ./internal/relay # memory and sizes, which the race detector multiplies
+	$(PGTEST) go test -count=1 -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./cmd/mooring ./internal/bench ./internal/server/node ./internal/store/postgres ./internal/benchfanout ./client ./outbox
+	go test -count=1 -run '^Test(HubStories|ManyFollowersOfThreeReplicas|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
-	$(PGTEST) go test -count=1 -tags crash ./internal/benchfanout
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either

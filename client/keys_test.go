@@ -3,7 +3,6 @@
 package client_test
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,55 +19,6 @@ func keysOf(entries []client.EntryInfo) (keys []string) {
 		keys = append(keys, e.Key)
 	}
 	return keys
-}
-
-// TestGetOfManyKeys: more keys than a call takes, and more values than an answer has, come all.
-func TestGetOfManyKeys(t *testing.T) {
-	t.Parallel()
-	r := testRig(t)
-	s := r.newSession(t, r.open(t, "a"))
-	large := bytes.Repeat([]byte("x"), 900_000)
-	var asked, want []string
-	for i := range 150 {
-		key := message(i)
-		if asked = append(asked, key); i%7 == 3 {
-			continue
-		}
-		want = append(want, key)
-		payload := object{"i": i}
-		if i%20 < 2 {
-			payload["x"] = string(large)
-		}
-		ticket, err := s.Put(t.Context(), key, payload)
-		if err != nil || i == 149 && waited(t, ticket).Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	page, err := s.Get(t.Context(), asked...)
-	if err != nil || !slices.Equal(keysOf(page.Entries), want) || page.Cursor != uint64(len(want)+1) || page.Next != "" {
-		t.Fatalf("%d of %d entries at %d, %v", len(page.Entries), len(want), page.Cursor, err)
-	}
-	d, err := s.Describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range page.Entries {
-		if e.Cursor != uint64(i+2) || e.Schema != 1 || e.Bytes != uint64(len(e.Payload)) || e.Ref != d.Grant.Ref || e.Actor != "owner" || e.At.IsZero() || !bytes.Contains(e.Payload, []byte(`{"i":`)) {
-			t.Fatalf("%+v", e)
-		}
-	}
-	none, err := s.Get(t.Context(), "message/none")
-	if err != nil || len(none.Entries) > 0 || none.Cursor != page.Cursor {
-		t.Errorf("of a key without a value: %+v, %v", none, err)
-	}
-	for name, c := range map[string]struct {
-		keys []string
-		want fault.Code
-	}{"no keys": {nil, fault.BadArgument}, "twice": {[]string{message(1), message(1)}, fault.BadArgument}, "no key": {[]string{message(1), "a b"}, fault.BadKey}} {
-		if page, err := s.Get(t.Context(), c.keys...); fault.CodeOf(err) != c.want || len(page.Entries) > 0 {
-			t.Errorf("%s: %+v, %v", name, page, err)
-		}
-	}
 }
 
 // TestListOfAPrefix: any number of keys, in either order, with what the ref shows.

@@ -5,7 +5,6 @@ package client_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
@@ -94,36 +93,6 @@ func TestForkCopiesWhatItMayRead(t *testing.T) {
 	}
 	if state.Cursor != 2 || state.Entry(message(1)) == nil || state.Entry(message(2)) != nil || state.Entry(message(3)) == nil {
 		t.Errorf("the fork at cursor %d has %+v", state.Cursor, state.Entries)
-	}
-}
-
-// A large session is copied in pieces: its fork's batch waits in the outbox, and is decided as a whole.
-func TestForkOfALargeSession(t *testing.T) {
-	t.Parallel()
-	r := testRig(t)
-	c := r.open(t, "a")
-	source := r.newSession(t, c)
-	for i := range 10 {
-		b := source.Batch()
-		b.Put(message(i), object{"text": strings.Repeat("x", 1<<20)})
-		applied(t, b)
-	}
-	fork, batch := r.space(t, c).Fork(source, 0, client.CreateOptions{})
-	made := batch.Put(message(10), object{"text": "more"})
-	results := applied(t, batch)
-	if o, err := results.Of(made); err != nil || o.Cursor != 13 {
-		t.Errorf("the put after the fork: %+v, %v", o, err)
-	}
-	state, err := fork.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(state.Entries) != 11 || state.Cursor != 13 {
-		t.Errorf("the fork at cursor %d has %d entries", state.Cursor, len(state.Entries))
-	}
-	d, err := fork.Describe(t.Context())
-	if err != nil || d.Session.Origin.Session != source.ID() || d.Session.Origin.Cursor != 11 || d.Session.Base != 12 {
-		t.Errorf("it is %+v, %v", d.Session, err)
 	}
 }
 

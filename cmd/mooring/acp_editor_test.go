@@ -68,8 +68,8 @@ func (r *cliRig) edits(script acpagent.Script, flags ...string) *editor {
 func (e *editor) start(flags ...string) {
 	e.t.Helper()
 	args := append([]string{"acp", "--home", e.home()}, flags...)
-	e.cmd = exec.Command(os.Args[0], append(append(args, "--"), e.agentCommand()...)...)
-	e.cmd.Env = append(os.Environ(), asMooring+"=1", crashpoint.Env+"="+e.crash)
+	e.cmd = exec.Command(mooringProgram(), append(append(args, "--"), e.agentCommand()...)...)
+	e.cmd.Env = append(os.Environ(), crashpoint.Env+"="+e.crash)
 	e.cmd.Stderr = e.err
 	in, err := e.cmd.StdinPipe()
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // killed runs a command that dies at a crash point; it gives false if it came to its end.
 func (r *cliRig) killed(point string, args ...string) bool {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), os.Args[0], append(args, "--home", r.home())...)
-	cmd.Env = append(os.Environ(), asMooring+"=1", crashpoint.Env+"="+point)
+	cmd := exec.CommandContext(r.t.Context(), mooringProgram(), append(args, "--home", r.home())...)
+	cmd.Env = append(os.Environ(), crashpoint.Env+"="+point)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return false

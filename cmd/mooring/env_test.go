@@ -20,11 +20,11 @@ import (
 // or the place of folders goes by.
 func inEnv(t *testing.T, env []string, args ...string) result {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd := exec.CommandContext(t.Context(), mooringProgram(), args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "MOORING_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
 	})
-	cmd.Env = append(append(cmd.Env, env...), asMooring+"=1")
+	cmd.Env = append(cmd.Env, env...)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	_ = cmd.Run() // its code says it

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -36,13 +35,6 @@ func (r *cliRig) messagesOf(id string) string {
 		r.t.Fatal(err)
 	}
 	return string(all["messages"])
-}
-
-// A large session is forked in pieces, by a server that is killed meanwhile and by the one that comes after it; the fork goes
-// on by itself as any session, and may be forked again.
-func TestForkOfALargeSession(t *testing.T) {
-	t.Parallel()
-	forkLarge(t, 20) // of two pieces
 }
 
 func forkLarge(t *testing.T, messages int) {
@@ -83,8 +75,7 @@ func (r *cliRig) forkKilled(meanwhile func(), args ...string) (id string) {
 	t.Helper()
 	r.stop()
 	id = strings.TrimSpace(r.ok(append([]string{"session", "fork"}, args...)...))
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data())
-	cmd.Env = append(os.Environ(), asMooring+"=1")
+	cmd := exec.CommandContext(t.Context(), mooringProgram(), "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data())
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -84,8 +84,7 @@ func TestImportOnAFullDisk(t *testing.T) {
 	}
 	file := r.file("large.jsonl", lines.String())
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprintf(`ulimit -S -f %d && exec "$0" "$@"`, (512<<10)/512),
-		os.Args[0], "session", "import", file, "--home", r.home())
-	cmd.Env = append(os.Environ(), asMooring+"=1")
+		mooringProgram(), "session", "import", file, "--home", r.home())
 	said, err := cmd.CombinedOutput()
 	found := regexp.MustCompile(`mooring: line (\d+): .*disk_full.*; (\d+) of 13 ops safe in the outbox: import the file again`).FindSubmatch(said)
 	if err == nil || found == nil {

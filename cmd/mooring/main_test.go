@@ -1,21 +1,43 @@
 package main
 
 import (
-	"os"
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
-// asMooring makes the test binary run as the command itself, so that a test can
-// kill it.
-const asMooring = "MOORING_TEST_AS_COMMAND"
+// The programs that tests start as processes of their own, to kill them.
+var programs = struct{ mooring, agent gobuild.Once }{
+	mooring: gobuild.Once{Folder: "cmd/mooring"},
+	agent:   gobuild.Once{Folder: "internal/acpagent/acpagent"},
+}
+
+// mooringProgram returns the path of the command itself.
+func mooringProgram() string { return must(programs.mooring.Path()) }
+
+// scriptedAgent returns the path of the agent that does as its acpagent.Script says.
+func scriptedAgent() string { return must(programs.agent.Path()) }
+
+func must(path string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asMooring) != "" {
-		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	flag.Parse()
+	if wait := flag.Lookup("test.parallel"); wait.Value.String() == wait.DefValue { // most of what runs here waits for a process
+		_ = wait.Value.Set("4")
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse()))
+	exit := pgtest.Reuse()
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		programs.mooring.Remove()
+		programs.agent.Remove()
+		exit(code)
+	}))
 }

@@ -65,8 +65,8 @@ func newService(t *testing.T, args ...string) *service {
 // start starts it, armed with a crash point if that is not "", and waits until it listens, or has died.
 func (s *service) start(point string) {
 	s.t.Helper()
-	s.cmd = exec.Command(os.Args[0], s.args...) //nolint:noctx // it is killed by hand
-	s.cmd.Env = append(os.Environ(), asMooring+"=1", crashpoint.Env+"="+point)
+	s.cmd = exec.Command(mooringProgram(), s.args...) //nolint:noctx // it is killed by hand
+	s.cmd.Env = append(os.Environ(), crashpoint.Env+"="+point)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)

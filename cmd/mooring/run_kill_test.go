@@ -20,8 +20,8 @@ import (
 // asProcess starts a run as a process of its own.
 func (g *runRig) asProcess(ctx context.Context, env ...string) (*exec.Cmd, *lockbuf.Buffer) {
 	g.t.Helper()
-	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"run", "--home", g.home(), "--session", g.session, "--"}, g.agentCommand()...)...)
-	cmd.Env = append(os.Environ(), append(env, asMooring+"=1")...)
+	cmd := exec.CommandContext(ctx, mooringProgram(), append([]string{"run", "--home", g.home(), "--session", g.session, "--"}, g.agentCommand()...)...)
+	cmd.Env = append(os.Environ(), env...)
 	out := &lockbuf.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

@@ -37,8 +37,7 @@ type killedRun struct {
 // serve starts the server's process.
 func (k *killedRun) serve() {
 	k.t.Helper()
-	k.server = exec.Command(os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+k.proxy.Addr(), "--data", k.data())
-	k.server.Env = append(os.Environ(), asMooring+"=1")
+	k.server = exec.Command(mooringProgram(), "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+k.proxy.Addr(), "--data", k.data())
 	out, err := k.server.StdoutPipe()
 	if err == nil {
 		err = k.server.Start()

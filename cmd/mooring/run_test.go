@@ -21,8 +21,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
-func init() { acpagent.Main() }
-
 // runRig is a run of an agent.
 type runRig struct {
 	*cliRig
@@ -45,7 +43,7 @@ func (r *cliRig) runs(script acpagent.Script, flags ...string) *runRig {
 }
 
 // agentCommand is the agent's command line.
-func (g *runRig) agentCommand() []string { return []string{"env", g.script.Environ(), os.Args[0]} }
+func (g *runRig) agentCommand() []string { return []string{"env", g.script.Environ(), scriptedAgent()} }
 
 func (g *runRig) begin(flags ...string) {
 	g.t.Helper()

@@ -75,8 +75,7 @@ type killable struct {
 
 func (k *killable) start() {
 	k.t.Helper()
-	k.cmd = exec.CommandContext(k.t.Context(), os.Args[0], append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, k.args...)...)
-	k.cmd.Env = append(os.Environ(), asMooring+"=1")
+	k.cmd = exec.CommandContext(k.t.Context(), mooringProgram(), append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, k.args...)...)
 	out, err := k.cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)

@@ -45,14 +45,13 @@ type signalled struct {
 
 // serveLine is a command line that serves dir.
 func serveLine(dir string, args ...string) []string {
-	return append([]string{os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--data", dir}, args...)
+	return append([]string{mooringProgram(), "serve", "--json", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--data", dir}, args...)
 }
 
 // startSignalled starts a server, whose line serveLine has made.
 func startSignalled(t *testing.T, cmd *exec.Cmd) *signalled {
 	t.Helper()
 	s := &signalled{t: t, cmd: cmd, ended: make(chan struct{})}
-	s.cmd.Env = append(os.Environ(), asMooring+"=1")
 	s.cmd.Stderr = &s.log
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -41,8 +41,7 @@ func (r *cliRig) run(args ...string) *process {
 // process prepares what run starts.
 func (r *cliRig) process(args ...string) *process {
 	p := &process{r: r, args: strings.Join(args, " ")}
-	p.cmd = exec.CommandContext(r.t.Context(), os.Args[0], withHomeOf(args, r.home())...)
-	p.cmd.Env = append(os.Environ(), asMooring+"=1")
+	p.cmd = exec.CommandContext(r.t.Context(), mooringProgram(), withHomeOf(args, r.home())...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	return p
 }

@@ -7,12 +7,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "mooring-e2e-")
 	if err == nil {
 		mooring = filepath.Join(dir, "mooring")
-		err = build(mooring)
+		err = gobuild.Program(mooring, "cmd/mooring")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -42,18 +42,4 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(dir)
 		exit(code)
 	}))
-}
-
-// build makes the binary that is tested (with the race detector: race_on_test.go, which
-// does not watch SQLite, as in the Makefile).
-func build(path string) error {
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/mooring")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if raceDetector {
-		cmd = exec.Command("go", "build", "-race", "-gcflags=modernc.org/...=-d=checkptr=0 -race=false", "-o", path, "../../cmd/mooring")
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
 }

@@ -364,10 +364,10 @@ type attackedServer struct {
 	idle   int64
 }
 
-func newAttackedServer(t *testing.T, path string, budget, size int) *attackedServer {
+func newAttackedServer(t *testing.T, budget, size int) *attackedServer {
 	stream := filepath.Join(t.TempDir(), "stream")
 	b := &attackedServer{t: t, budget: budget}
-	b.server = startServer(t, serverConfig{Path: path,
+	b.server = startServer(t, serverConfig{
 		Wrap: []string{"env", fmt.Sprintf("GOMEMLIMIT=%d", budget+64<<20)}, // or garbage gathers, as long as there is memory
 		Args: []string{"--max-stranger-bytes", strconv.Itoa(budget), "--capnp-listen", "unix:" + stream, "--max-wrong-tries", "1000000"}})
 	b.attackTarget = attackTarget{web: b.address(), stream: stream, size: size}
@@ -404,7 +404,7 @@ func (b *attackedServer) measureUnder(name string, all []attack, strangers int, 
 // Whatever strangers send, the server holds no more than their budget, and others are served.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	b := newAttackedServer(t, "", 16<<20, 4<<20)
+	b := newAttackedServer(t, 16<<20, 4<<20)
 	b.measureUnder("all at once", attacks, 2, time.Second)
 	b.healthy()
 }

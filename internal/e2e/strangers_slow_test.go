@@ -3,9 +3,6 @@
 package e2e
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -14,18 +11,12 @@ import (
 // with the usual one.
 func TestManyStrangers(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "mooring")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/mooring")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	b := newAttackedServer(t, path, 16<<20, 8<<20)
+	b := newAttackedServer(t, 16<<20, 8<<20)
 	for _, a := range attacks {
 		b.measureUnder(a.name, []attack{a}, 64, 300*time.Millisecond)
 	}
 	b.healthy()
-	b = newAttackedServer(t, path, 256<<20, 16<<20)
+	b = newAttackedServer(t, 256<<20, 16<<20)
 	b.measureUnder("all at once", attacks, 16, 10*time.Second)
 	b.healthy()
 }

@@ -7,12 +7,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -20,23 +18,13 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	mooring "github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/internal/gobuild"
 )
 
-// binary compiles mooring, once, and gives its path.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "mooring-interop-")
-	if err != nil {
-		return "", err
-	}
-	atExit = append(atExit, func() { _ = os.RemoveAll(dir) }) // what cannot be removed stays in the temporary folder
-	path := filepath.Join(dir, "mooring")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/mooring")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, said)
-	}
-	return path, nil
-})
+// binary is mooring, compiled when a test first asks for it.
+var binary = gobuild.Once{Folder: "cmd/mooring"}
+
+func init() { atExit = append(atExit, binary.Remove) }
 
 // banner is what mooring serve --json says of itself.
 type banner struct {
@@ -47,7 +35,7 @@ type banner struct {
 // serveMooring starts a server and gives its banner and its owner's ref.
 func serveMooring(t *testing.T, args ...string) (b banner, owner capability.Ref) {
 	t.Helper()
-	path, err := binary()
+	path, err := binary.Path()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +97,7 @@ func saves(t *testing.T, p *process, owner capability.Ref) {
 	dir := t.TempDir()
 	mooring := func(args ...string) string {
 		t.Helper()
-		path, err := binary()
+		path, err := binary.Path()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,16 +20,15 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/gobuild"
 )
 
 // build makes the binary, with build tags if any are named.
 func build(t *testing.T, tags ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mooring")
-	cmd := exec.Command("go", "build", "-o", path, "-tags", strings.Join(tags, ","), "../../cmd/mooring")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := gobuild.Program(path, "cmd/mooring", "-tags", strings.Join(tags, ",")); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -124,27 +124,6 @@ func TestPiecesOfAPage(t *testing.T) {
 	})
 }
 
-// How much a page begins with does not grow with its session, but for an element of each message.
-func TestAFirstPaintIsBounded(t *testing.T) {
-	t.Parallel()
-	r := start(t, teststore.SQLite(t), nil)
-	b := newBrowser(t)
-	var elements, bytes []int
-	for _, messages := range []int{50, 500} {
-		m := r.create()
-		m.long(messages, 20, 600)
-		html := b.get(r.url("/share/" + m.publish().ID)).body
-		if n := strings.Count(html, `<section class="part`); n > 120 {
-			t.Errorf("of %d messages of 20 parts: %d parts", messages, n)
-		}
-		elements, bytes = append(elements, strings.Count(html, "</")), append(bytes, len(html))
-	}
-	t.Logf("of 1,000 and 10,000 parts: %d elements, %d bytes", elements, bytes)
-	if elements[1] > elements[0]+460 || bytes[1] > bytes[0]+460*160 {
-		t.Errorf("of 1,000 and 10,000 parts: %d elements, %d bytes", elements, bytes)
-	}
-}
-
 // A piece has as much as a first paint, and what is gone is not in it.
 func TestMore(t *testing.T) {
 	t.Parallel()

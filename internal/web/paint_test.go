@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/opencode"
@@ -24,7 +23,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
-	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -242,59 +240,6 @@ func held() uint64 {
 	}
 }
 
-// A long session begins at once, and is never held whole. It runs beside no other
-// test, whose memory it would measure.
-func TestALongSessionStreams(t *testing.T) {
-	r := start(t, teststore.SQLite(t), nil)
-	m := r.create()
-	m.long(500, 20, 60)
-	wide := r.create()
-	wide.long(60, 1, 240<<10)
-	for name, c := range map[string]struct {
-		of    *made
-		parts int
-		bytes int
-	}{"10,000 parts": {m, 10_000, 3 << 20}, "large parts": {wide, 60, 14 << 20}} {
-		page := r.url("/share/" + c.of.publish().ID + "?all")
-		before := held()
-		begun := time.Now()
-		body := begin(t, page)
-		if _, err := body.Peek(1); err != nil {
-			t.Fatal(err)
-		}
-		early := time.Since(begun)
-		parts, bytes, peak, looked := 0, 0, uint64(0), 0
-		for {
-			piece, err := body.ReadSlice('<')
-			bytes += len(piece)
-			if strings.Contains(string(piece), `data-key="part/`) {
-				parts++
-			}
-			if bytes-looked > c.bytes/8 {
-				looked = bytes
-				peak = max(peak, held())
-			}
-			if err == io.EOF {
-				break
-			}
-			if err != nil && err != bufio.ErrBufferFull {
-				t.Fatal(err)
-			}
-		}
-		all, grown := time.Since(begun), int64(peak)-int64(before)
-		t.Logf("%s: %d bytes, the first after %v of %v, %d KiB more memory", name, bytes, early, all, grown>>10)
-		if parts != c.parts || bytes < c.bytes {
-			t.Errorf("%s: %d parts in %d bytes", name, parts, bytes)
-		}
-		if early > all/2 {
-			t.Errorf("%s: the first byte came after %v of %v", name, early, all)
-		}
-		if grown > 3<<20 { // some pieces of a quarter of one, read, rendered and on their way
-			t.Errorf("%s: %d KiB more are held while it streams", name, grown>>10)
-		}
-	}
-}
-
 // A share that is revoked while its page is on its way ends the page, and it says why.
 func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 	t.Parallel()
@@ -322,27 +267,6 @@ func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 	}
 	if end := text[max(strings.Index(text, `id="ended"`), 0):]; len(end) == len(text) || !strings.Contains(end, "revoked") || !strings.HasSuffix(strings.TrimSpace(end), "</html>") {
 		t.Errorf("it ends with %q", text[max(len(text)-2000, 0):])
-	}
-}
-
-// Who takes nothing of a page is cut off, and keeps nobody else from it for longer.
-func TestASlowPaint(t *testing.T) {
-	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
-	m := r.create()
-	m.long(60, 1, 200<<10) // more than sockets hold
-	page := r.url("/share/" + m.publish().ID + "?all")
-	slow := begin(t, page)
-	if _, err := slow.Peek(1); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t)
-	if got := b.send(http.MethodHead, page, ""); got.StatusCode != http.StatusTooManyRequests || got.Header.Get("Retry-After") == "" {
-		t.Errorf("a second at once: %d", got.StatusCode)
-	}
-	until.True(t, "its place is free", func() bool { return b.send(http.MethodHead, page, "").StatusCode == http.StatusOK })
-	if text, err := io.ReadAll(slow); err == nil || strings.Contains(string(text), "</html>") {
-		t.Errorf("the slow one got all %d bytes: %v", len(text), err)
 	}
 }
 

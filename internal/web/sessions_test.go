@@ -17,7 +17,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -156,37 +155,6 @@ func TestSessions(t *testing.T) {
 			t.Errorf("after signing out: %d %s", got.StatusCode, got.body)
 		}
 	})
-}
-
-// A session that changed last comes first, however old it is and however many there are;
-// a search goes through all of them; deleted ones are shown when they are asked for.
-func TestManySessions(t *testing.T) {
-	t.Parallel()
-	st := teststore.SQLite(t)
-	r := start(t, st, func(_ *node.Config, c *Config) { c.ListReads = 2 })
-	const many = 12_000
-	now := time.Now().UnixMilli()
-	old := r.titled("title-001", time.Now().AddDate(-1, 0, 0))
-	gone := r.crowd(many, now)
-	old.do(put("message/late", `{"role":"user"}`))
-	b := r.signedIn(t)
-	if got, _ := titles(b.get(r.url("/sessions")).body); !slices.Equal(got, []string{"title-001"}) {
-		t.Errorf("the last change is of %v", got)
-	}
-	if got, notes := r.pages(b, "/sessions?order=newest&q=title-0"); !slices.Equal(got, []string{"title-001"}) || notes == "" {
-		t.Errorf("searched: %v %q", got, notes)
-	}
-	for path, shown := range map[string]bool{"/sessions?q=" + gone: false, "/sessions?deleted=1&order=newest&q=" + gone: true} {
-		found := false
-		for n := 0; path != "" && n < 10; n++ {
-			body := b.get(r.url(path)).body
-			found = found || strings.Contains(body, `<span class="tag">deleted</span>`) && strings.Contains(body, `<code class="id">`+gone)
-			_, path = titles(body)
-		}
-		if found != shown {
-			t.Errorf("deleted and shown: %v, not %v", found, shown)
-		}
-	}
 }
 
 // crowd fills the space with sessions that changed before now and have no title, and

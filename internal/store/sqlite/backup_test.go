@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -314,8 +315,8 @@ func BenchmarkBackup(b *testing.B) {
 	const rounds, each = 5, 4 * time.Second
 	dir, s := served(b)
 	mooring := filepath.Join(b.TempDir(), "mooring")
-	if out, err := exec.Command("go", "build", "-o", mooring, "../../../cmd/mooring").CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
+	if err := gobuild.Program(mooring, "cmd/mooring"); err != nil {
+		b.Fatal(err)
 	}
 	commit := storetest.Appender(b, s)
 	for range 20_000 {

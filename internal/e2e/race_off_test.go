@@ -1,5 +1,0 @@
-//go:build !(race && crash)
-
-package e2e
-
-const raceDetector = false
