@@ -160,8 +160,11 @@ export class Blocks {
   // The state of a message's turn has changed.
   turn(message, html) {
     this.#turns.set(message, html);
-    const place = this.article(message)?.querySelector(turnPlace);
-    if (place) place.innerHTML = html;
+    const article = this.article(message);
+    const place = article?.querySelector(turnPlace);
+    if (!place) return;
+    place.innerHTML = html;
+    hasTurn(article, place);
   }
 
   // A message's block without its turn's state gets the known state.
@@ -170,6 +173,7 @@ export class Blocks {
     if (!place) return;
     if (place.childElementCount > 0) this.#turns.set(message, place.innerHTML);
     else place.innerHTML = this.#turns.get(message) ?? "";
+    hasTurn(article, place);
   }
 
   #insertMessage(message, article) {
@@ -211,6 +215,11 @@ export class Blocks {
 }
 
 const turnPlace = ":scope > .head > .turn";
+
+// A message that has a turn is open as that says, and not by what it holds itself.
+function hasTurn(article, place) {
+  if (place.childElementCount > 0) delete article.dataset.open;
+}
 
 // A message of which only parts have arrived.
 function orphan(message) {
