@@ -6,6 +6,7 @@ OLD     ?= 3361347
 FUZZ    ?= 10m
 FOR     ?= 10m
 SHORT   ?= 5s
+PEERS   ?= 4s
 NODES   ?= 22 24 26
 # Packages tested at once. Many of their tests wait for databases and clocks: one more than there are cores.
 JOBS    ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -161,16 +162,13 @@ fuzz-short: ## fuzz every target for a few seconds (SHORT=5s each)
 SOAK := -tags soak -run '^TestHostilePeers$$' -count 1 -v -timeout 0 ./rpc
 SOAKWEB := -tags soak -run '^TestSoakPeers$$' -count 1 -v -timeout 0 ./capnweb
 
-fuzz-peers: ## two minutes of hostile peers: bytes, and messages to what lives, a part of it raced
+fuzz-peers: ## hostile peers: bytes, and messages to what lives, a part of it raced (PEERS=4s each)
 	@.ci/need cc
-	ONLY='FuzzConn|FuzzDecode' .ci/fuzz 15s ./rpc ./rpc/internal/wire
-	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
-	go test $(SOAK) -for 10s
-	$(RACE) $(SOAK) -for 10s
-	ONLY='FuzzMessage|FuzzParse|FuzzBatch' .ci/fuzz 5s ./capnweb ./capnweb/internal/jsontext
-	ONLY=FuzzPeer .ci/fuzz 10s ./capnweb
-	go test $(SOAKWEB) -for 10s
-	$(RACE) $(SOAKWEB) -for 10s
+	ONLY='FuzzConn|FuzzDecode|FuzzPeer|FuzzMessage|FuzzParse|FuzzBatch' .ci/fuzz $(PEERS) ./rpc ./rpc/internal/wire ./capnweb ./capnweb/internal/jsontext
+	go test $(SOAK) -for $(PEERS)
+	$(RACE) $(SOAK) -for $(PEERS)
+	go test $(SOAKWEB) -for $(PEERS)
+	$(RACE) $(SOAKWEB) -for $(PEERS)
 
 fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of hostile peers for either protocol, and stories
 	$(PGTEST) .ci/fuzz $(FUZZ) $(PKG)
