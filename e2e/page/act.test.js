@@ -29,6 +29,7 @@ test("a message is reverted to and shown again, with the keyboard alone; others 
   const { link, agent, server } = await spoken(t);
   const visit = await Visit.begin(t, browser);
   const other = await Visit.begin(t, browser);
+  for (const v of [visit, other]) await v.hurries();
   await visit.open(link);
   await other.open(agent.link(server.origin));
   const { page } = visit;
@@ -64,6 +65,7 @@ test("a message is reverted to and shown again, with the keyboard alone; others 
 test("a refusal is said in the server's words, and the same request is sent again when no answer came", async (t) => {
   const { link, agent } = await spoken(t);
   const visit = await Visit.begin(t, browser);
+  await visit.hurries();
   await visit.open(link);
   const { page } = visit;
   await page.locator("#m-msg_2 .act").focus();
@@ -118,7 +120,7 @@ test("a fork from a message, under the space that is open in another tab; its li
   assert.ok(!tab.requests.some((url) => url.includes(made.split("#")[1])), "the secret is in an address");
   await page.getByRole("button", { name: "Close" }).click();
   await dialog(page).waitFor({ state: "detached" });
-  assert.ok(!(await page.content()).includes(made.split("#")[1]), "it is shown once");
+  await until("it is shown once", async () => !(await page.content()).includes(made.split("#")[1]));
   const fork = await Visit.begin(t, browser);
   await fork.open(made);
   await messages(fork, ["First.", "Second."]);

@@ -56,6 +56,7 @@ for (const name of ["a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.3
     const requests = await requestsOf(name);
     const share = await Share.create(server, requests.find((r) => r.path === "/api/share").body.sessionID);
     const visit = await Visit.begin(t, browser);
+    await visit.hurries();
     await visit.open(share.url);
     for (const { path, body } of requests) if (path.endsWith("/sync")) await share.sync(body.data);
 

@@ -1,7 +1,7 @@
 // The programs of the package's README and of docs/javascript.md, as they stand there.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
@@ -77,8 +77,13 @@ test("the program for capnweb alone in docs/javascript.md", async (t) => {
   const here = repo("clients/js"), dir = await fs.mkdtemp(path.join(here, "dist/readme-"));
   t.after(() => fs.rm(dir, { recursive: true, force: true }));
   const own = text.replace("127.0.0.1:7600", `127.0.0.1:${server.port}`).replace(/mooring:\/\/[^"]*/, session.ref.text);
-  await fs.writeFile(path.join(dir, "main.mjs"), `import { WebSocket } from "ws"; globalThis.WebSocket ??= WebSocket;\n${own}\nsetTimeout(() => process.exit(), 5000);\n`);
-  const said = (await run(process.execPath, [path.join(dir, "main.mjs")], { timeout: 20_000 })).stdout;
-  assert.match(said, /^2\n/);
-  assert.match(said, /method: 'create'[^]*method: 'put'/);
+  await fs.writeFile(path.join(dir, "main.mjs"), `import { WebSocket } from "ws"; globalThis.WebSocket ??= WebSocket;\n${own}\n`);
+  // It ends when its link does: it is killed once it has said what it has to.
+  const child = spawn(process.execPath, [path.join(dir, "main.mjs")], { stdio: ["ignore", "pipe", "inherit"], timeout: 20_000 });
+  let said = "";
+  for await (const text of child.stdout.setEncoding("utf8")) {
+    said += text as string;
+    if (/^2\n[^]*method: 'create'[^]*method: 'put'/.test(said)) child.kill();
+  }
+  assert.match(said, /^2\n[^]*method: 'create'[^]*method: 'put'/);
 });
