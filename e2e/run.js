@@ -8,13 +8,14 @@ import { parseArgs } from "node:util";
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { only: { type: "string" } } });
 const files = positionals.flatMap((name) => (statSync(name).isDirectory() ? readdirSync(name).filter((f) => f.endsWith(".test.js")).map((f) => path.join(name, f)) : [name])).map((f) => path.resolve(f));
+files.sort((a, b) => statSync(b).size - statSync(a).size); // what takes long begins first, so that nothing waits for it in the end
 
 const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 const self = `node ${path.relative(".", process.argv[1])}`;
 const failed = [];
 const results = run({
   files,
-  concurrency: 2, // each starts a server and a browser: more would only wait for each other
+  concurrency: 3, // each starts a server and a browser, and waits for the one or the other
   timeout: 600_000,
   forceExit: true, // Node 20 has been seen to go round in circles after the last test, and not to end
   testNamePatterns: values.only === undefined ? undefined : [new RegExp(`^${escaped(values.only)}$`)],
