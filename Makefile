@@ -56,6 +56,8 @@ verify: ## fail if generated code, internal/page/dist, docs/api.txt, formatting 
 # happen, SEED=0 each time. RAPID_SEED is the library rapid's. What is there to find defects (linearize, the fuzz targets) has
 # a new one each time.
 test test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
+# What the tests in JavaScript repeat, they repeat as often as they can with FULL=1 alone (e2e/README.md).
+e2e e2e-nodes: export FULL := $(FULL)
 test test-slow: export RAPID_SEED = $(SEED)
 
 # Tests of sizes, which the race detector would multiply.
@@ -115,7 +117,7 @@ interop: ## speak with the C++ implementation, go-capnp and the npm package capn
 	$(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
-e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy; both clients in programs of their own
+e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy; both clients in programs of their own (FULL=1 repeats more)
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	.ci/pack

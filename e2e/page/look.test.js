@@ -47,8 +47,10 @@ async function everyPage(t) {
 
 /** What axe finds, and what is not as a theme has to be or wider than the window, a line each. */
 async function findings(page, theme) {
-  const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  assert.ok(passes.length > 10, "axe looked at next to nothing");
+  // The dark page is the light one in other colours: the other rules would find there what they found before.
+  const rules = theme === "dark" ? { runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } } : {};
+  const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, { resultTypes: ["violations"], ...rules }), rules);
+  assert.ok(passes.length > (theme === "dark" ? 0 : 10), "axe looked at next to nothing");
   const found = violations.flatMap((v) => v.nodes.map((n) => `${v.id} (${v.impact}): ${n.target.join(" ")}: ${n.failureSummary?.split("\n")[1]?.trim() ?? v.help}`));
   const { wide, ground } = await page.evaluate(() => ({
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,

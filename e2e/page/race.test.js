@@ -7,10 +7,11 @@ import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
+import { full } from "../rig/full.js";
 import { Commands, folder, mooring, repo, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
 
-const permissions = 200,
+const permissions = full(60, 200),
   atOnce = 10;
 
 let browser;

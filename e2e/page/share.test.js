@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
+import { full } from "../rig/full.js";
 import { Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
 import { Share } from "../rig/writer.js";
@@ -43,12 +44,13 @@ test("a share that falls silent while a tool runs says since when, until it come
   visit.clean();
 });
 
-test("a first sync of 41 MB is on the page, whole and soon", async (t) => {
+const vast = full(120, 400); // parts of 104 kB: 12 or 41 MB
+test(`a first sync of ${vast} large parts is on the page, whole and soon`, async (t) => {
   const server = await Server.start(t);
   const line = "It says a little, as parts do, and goes on with that for a while. ";
   const text = line.repeat(Math.ceil(104_000 / line.length));
   const items = [info("ses_vast", "Vast")];
-  for (let i = 0; i < 400; i++) items.push(message(`msg_${1000 + i}`), part(`msg_${1000 + i}`, `prt_${1000 + i}`, { type: "text", text: `${text} The end of ${i}.` }));
+  for (let i = 0; i < vast; i++) items.push(message(`msg_${1000 + i}`), part(`msg_${1000 + i}`, `prt_${1000 + i}`, { type: "text", text: `${text} The end of ${i}.` }));
   const share = await Share.create(server, "ses_vast", items);
 
   const visit = await Visit.begin(t, browser);
@@ -64,7 +66,7 @@ test("a first sync of 41 MB is on the page, whole and soon", async (t) => {
     messages: document.querySelectorAll("#log > .msg").length,
     ends: [...document.querySelectorAll("#log .part")].filter((p, i) => p.textContent.includes(`The end of ${i}.`)).length,
   }));
-  assert.deepEqual({ messages, ends }, { messages: 400, ends: 400 });
+  assert.deepEqual({ messages, ends }, { messages: vast, ends: vast });
   assert.equal(await page.locator("#lacks").count(), 0);
   visit.clean();
 });

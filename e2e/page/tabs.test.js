@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
 import { front } from "../rig/front.js";
+import { full } from "../rig/full.js";
 import { Server } from "../rig/mooring.js";
 import { said, Share } from "../rig/writer.js";
 
@@ -14,12 +15,14 @@ after(() => browser.close());
 const session = "ses_1";
 const begun = [{ type: "session", data: { id: session, title: "Open in many tabs" } }, ...said(session, "msg_1", "The first.")];
 
-test("thirty tabs of one browser: each is loaded, is live, and shows what comes", async (t) => {
+const many = full(12, 30);
+
+test(`${many} tabs of one browser: each is loaded, is live, and shows what comes`, async (t) => {
   const server = await Server.start(t);
   const share = await Share.create(server, session, begun);
   const first = await Visit.begin(t, browser);
   const visits = [first];
-  while (visits.length < 30) visits.push(await first.tab());
+  while (visits.length < many) visits.push(await first.tab());
   await Promise.all(visits.map((v) => v.open(share.url)));
   await share.sync(said(session, "msg_2", "Seen in all."));
   await Promise.all(visits.map((v) => v.shows("Seen in all.")));

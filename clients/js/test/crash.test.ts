@@ -10,6 +10,7 @@ import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { type Client, jsonText, open, Ref, type Session } from "../src/index.js";
+import { full } from "./full.js";
 import { folder, logOf, Proxy, TestServer } from "./rig.js";
 import { seeded } from "./seed.js";
 import { batchID, piece } from "./writer.js";
@@ -62,10 +63,11 @@ async function killUntilDone(home: string, ref: Ref, owner: Ref, batches: number
 test("the process is killed while it sends, again and again", async (t) => {
   const random = seeded(t);
   const server = await TestServer.start(t), home = await folder(t, "home"), owner = server.ref.for("ses_01M81J7GTG4B7MGJRTM0XSHNN7");
-  const kills = await killUntilDone(path.join(home, "outbox"), server.ref, owner, 200, random, 8);
+  const batches = full(100, 200);
+  const kills = await killUntilDone(path.join(home, "outbox"), server.ref, owner, batches, random, full(4, 8));
   t.diagnostic(`killed ${kills} times`);
   assert.ok(kills > 0);
-  await check(await reader(t, owner), 200);
+  await check(await reader(t, owner), batches);
 });
 
 test("process, server and link all die at random", async (t) => {
@@ -115,24 +117,25 @@ async function sender(t: TestContext): Promise<Client> {
   return c;
 }
 
+const most = full(20, 50);
 for (const how of ["cut", "swallow"] as const) {
-  test(how === "cut" ? "the link is cut 50 times" : "the answers are swallowed 50 times, with the link cut after", async (t) => {
+  test(how === "cut" ? `the link is cut ${most} times` : `the answers are swallowed ${most} times, with the link cut after`, async (t) => {
     const random = seeded(t);
     const server = await TestServer.start(t), proxy = await Proxy.start(t, server), c = await sender(t);
     const owner = proxy.ref(server.ref).for("ses_01M81J7GTG4B7MGJRTM0XSHNN7");
     let cuts = 0, over = false;
     const cutting = (async () => {
-      for (; cuts < 50 && !over; cuts++) await proxy.cutAfter(300 + random() * 3000, how);
+      for (; cuts < most && !over; cuts++) await proxy.cutAfter(300 + random() * 3000, how);
     })();
-    const batches = 300;
+    const batches = full(120, 300);
     await write(c, proxy.ref(server.ref), owner, batches);
     await c.drain();
     // A link that is idle is not cut by what comes back: reading brings the rest.
     const s = await c.session(owner);
-    while (cuts < 50) await s.events(0, 50);
+    while (cuts < most) await s.events(0, 50);
     over = true;
     await cutting;
-    assert.ok(proxy.links >= 50, String(proxy.links));
+    assert.ok(proxy.links >= most, String(proxy.links));
     await check(await reader(t, Ref.parse(owner.text.replace(/127\.0\.0\.1:\d+/, `127.0.0.1:${server.port}`))), batches);
   });
 }
@@ -148,11 +151,12 @@ test("the server is killed and started again while batches are sent", { timeout:
     }
     return n;
   })();
-  await write(c, server.ref, owner, 300);
+  const batches = full(150, 300);
+  await write(c, server.ref, owner, batches);
   await c.drain();
   over = true;
   assert.ok((await killing) > 0);
-  await check(await reader(t, owner), 300);
+  await check(await reader(t, owner), batches);
 });
 
 test("a link that is dead without saying so is given up", async (t) => {

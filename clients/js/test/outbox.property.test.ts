@@ -15,6 +15,7 @@ import type { NewBatch, Op } from "../src/outbox_types.js";
 import { Ref } from "../src/ref.js";
 import type { Link, LinkStream, StreamRequest } from "../src/link.js";
 import { newBatchID, newULID, opID } from "../src/ulid.js";
+import { full } from "./full.js";
 import { LedgerServer } from "./ledger.js";
 import { firstSeed, numbers } from "./seed.js";
 
@@ -192,7 +193,7 @@ async function history(seed: number, dir: string): Promise<void> {
 }
 
 test("random histories end as a sequential model says", async () => {
-  const first = firstSeed(), rounds = Number(process.env["ROUNDS"] ?? 12);
+  const first = firstSeed(), rounds = Number(process.env["ROUNDS"] ?? full(6, 12));
   const one = async (seed: number): Promise<void> => {
     const dir = await fs.mkdtemp(path.join(os.tmpdir(), "mooring-history-"));
     try {
