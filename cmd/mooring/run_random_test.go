@@ -23,7 +23,7 @@ import (
 
 func TestPromptsUnderRandomKills(t *testing.T) {
 	t.Parallel()
-	promptsUnderKills(t, 12)
+	onBoth(t, func(t *testing.T, database string) { promptsUnderKills(t, database, 8) })
 }
 
 // killedRun is a server and a runner as processes, which are killed and started again.
@@ -38,6 +38,9 @@ type killedRun struct {
 func (k *killedRun) serve() {
 	k.t.Helper()
 	k.server = exec.Command(mooringProgram(), "serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://"+k.proxy.Addr(), "--data", k.data())
+	if k.database != "" {
+		k.server.Args = append(k.server.Args, "--database-url", k.database)
+	}
 	out, err := k.server.StdoutPipe()
 	if err == nil {
 		err = k.server.Start()
@@ -82,9 +85,9 @@ func (k *killedRun) killAgent() {
 
 // promptsUnderKills asks n prompts, one after the other, while runner, agent and server are killed at random moments. No prompt is
 // handed over twice, each has one end, and that says what the agent got.
-func promptsUnderKills(t *testing.T, n int) {
+func promptsUnderKills(t *testing.T, database string, n int) {
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
-	r := newCLI(t, "")
+	r := newCLI(t, database)
 	script := acpagent.Script{Dir: t.TempDir(), Load: random.IntN(2) == 0, NoIDs: random.IntN(2) == 0, Resume: random.IntN(2) == 0, Deaf: random.IntN(4) == 0}
 	k := &killedRun{runRig: &runRig{cliRig: r, script: script}, kills: map[string]int{}}
 	k.session = strings.TrimSpace(r.ok("session", "create", "--owner", r.owner()))

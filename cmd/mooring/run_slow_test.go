@@ -4,8 +4,11 @@ package main
 
 import "testing"
 
-// 300 prompts.
-func TestPromptsUnderManyKills(t *testing.T) { promptsUnderKills(t, 300) }
+// 300 prompts on each database.
+func TestPromptsUnderManyKills(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) { promptsUnderKills(t, database, 300) })
+}
 
 // With two more kinds of agent at every step than TestRunsAreKilledAtEveryStep.
 func TestMoreRunsAreKilledAtEveryStep(t *testing.T) {

@@ -124,6 +124,9 @@ func (r *runner) postFrom(a *agent, f func() error) {
 	}
 }
 
+// exitWait is how long an agent that has closed its standard output is waited for, so that its exit status can be told.
+const exitWait = time.Second
+
 // ended is called when the agent has closed its standard output.
 func (r *runner) ended(a *agent) error {
 	if r.agent != a {
@@ -132,7 +135,7 @@ func (r *runner) ended(a *agent) error {
 	select {
 	case <-a.proc.Exited():
 		return r.failAgent("the agent ended: " + a.proc.ExitText())
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(exitWait):
 	}
 	return r.failAgent("the agent closed its standard output")
 }
