@@ -21,8 +21,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/watch"
+	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
 // maxWatched bounds the sessions of a watch.
@@ -63,7 +65,7 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.command.Line, "exec", "", "the command line to run for each")
-	flags.StringSliceVar(&f.on, "on", watch.Types(), "the notices that are delivered")
+	flags.StringSliceVar(&f.on, "on", notice.Types(), "the notices that are delivered")
 	durationVar(flags, &f.command.Timeout, "exec-timeout", time.Minute, "how long the command may take")
 	flags.IntVar(&f.command.Tries, "tries", 10, "how often the command is run for one; then it is reported, and the next is delivered")
 	flags.StringVar(&f.webhook.URL, "webhook", "", "the URL to POST each to: https://HOST/PATH")
@@ -74,8 +76,8 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 			return err
 		}
 		for _, typ := range f.on {
-			if !slices.Contains(watch.Types(), typ) {
-				return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(watch.Types(), ", "))
+			if !slices.Contains(notice.Types(), typ) {
+				return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(notice.Types(), ", "))
 			}
 		}
 		switch {
@@ -116,7 +118,7 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 	var watched errgroup.Group // one that ends does not end the others
 	for _, s := range sessions {
 		watched.Go(func() error {
-			cfg := watch.Config{Session: s, Types: f.on, Trouble: h.sayTrouble(s.ID()), Deliver: func(ctx context.Context, n *watch.Notice) error {
+			cfg := watch.Config{Session: s, Types: f.on, Trouble: h.sayTrouble(s.ID()), Deliver: func(ctx context.Context, n *notice.Notice) error {
 				delivering.Lock()
 				defer delivering.Unlock()
 				return deliver(ctx, n)
@@ -138,7 +140,7 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 }
 
 // deliverer returns what delivers a notice, and the folder of positions; "" keeps none.
-func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *watch.Notice) error, err error) {
+func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
 	f.command.Out, f.command.Report, f.webhook.Report = h.env.out, report, report
 	switch {
 	case f.webhook.URL != "":
@@ -154,7 +156,7 @@ func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(st
 	case f.command.Line != "":
 		deliver = f.command.Deliver
 	default:
-		return "", func(_ context.Context, n *watch.Notice) error { return h.printNotice(n) }, nil
+		return "", func(_ context.Context, n *notice.Notice) error { return h.printNotice(n) }, nil
 	}
 	home, err := h.makeHomeDir()
 	if err != nil {
@@ -169,7 +171,7 @@ func (h *homeFlags) webhookSecret(ctx context.Context, name string) (string, err
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case err == nil:
-		secret := watch.NewSecret()
+		secret := webhook.NewSecret()
 		_, err = f.WriteString(secret + "\n")
 		if err = errors.Join(err, f.Close()); err != nil {
 			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
@@ -205,7 +207,7 @@ func (h *homeFlags) sayTrouble(id string) func(error) {
 }
 
 // printNotice prints a notice as a line.
-func (h *homeFlags) printNotice(n *watch.Notice) error {
+func (h *homeFlags) printNotice(n *notice.Notice) error {
 	if h.env.json {
 		return h.env.printJSON(n)
 	}

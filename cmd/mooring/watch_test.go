@@ -22,7 +22,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/watch"
+	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
 // Notices, as lines and as JSON, of two sessions, and of no other kind than --on says.
@@ -39,12 +39,12 @@ func TestWatch(t *testing.T) {
 	for _, w := range []struct {
 		out  *lockbuf.Buffer
 		args []string
-	}{{&plain, []string{one, two}}, {&asJSON, []string{one, "--json"}}, {&only, []string{one, "--on", watch.TurnFinished}}} {
+	}{{&plain, []string{one, two}}, {&asJSON, []string{one, "--json"}}, {&only, []string{one, "--on", notice.TurnFinished}}} {
 		go func() {
 			ended <- runContext(ctx, append([]string{"watch", "--home", r.home()}, w.args...), strings.NewReader(""), w.out, &lockbuf.Buffer{})
 		}()
 	}
-	opened := watch.RequestOpen + "\t" + one + "\treq_1\tprompt\n"
+	opened := notice.RequestOpen + "\t" + one + "\treq_1\tprompt\n"
 	if !r.soon(func() bool { return plain.String() == opened && asJSON.String() != "" }) {
 		t.Fatalf("it begins with %q and %q", plain.String(), asJSON.String())
 	}
@@ -55,8 +55,8 @@ func TestWatch(t *testing.T) {
 	r.ok("session", "ask", two, "permission", "secret text", "--id", "per_1")
 	r.ok("session", "answer", one, "req_1", "secret answer")
 	want := []string{
-		strings.TrimSpace(opened), watch.TurnFinished + "\t" + one + "\tmsg_1", watch.TurnFinished + "\t" + one + "\tmsg_3",
-		watch.RequestAnswered + "\t" + one + "\treq_1\tprompt", watch.RequestOpen + "\t" + two + "\tper_1\tpermission",
+		strings.TrimSpace(opened), notice.TurnFinished + "\t" + one + "\tmsg_1", notice.TurnFinished + "\t" + one + "\tmsg_3",
+		notice.RequestAnswered + "\t" + one + "\treq_1\tprompt", notice.RequestOpen + "\t" + two + "\tper_1\tpermission",
 	}
 	slices.Sort(want)
 	lines := func() []string {
@@ -73,7 +73,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("it tells contents: %s", asJSON.String())
 	}
 	for line := range strings.Lines(asJSON.String()) {
-		var n watch.Notice
+		var n notice.Notice
 		if err := json.Unmarshal([]byte(line), &n); err != nil || n.ID == "" || time.Since(n.At) > time.Hour || n.Data.Session != one {
 			t.Errorf("%s: %v", line, err)
 		}
@@ -93,7 +93,7 @@ func TestWatchIsKilled(t *testing.T) {
 	id := r.create("ses_one")
 	told := filepath.Join(r.dir, "told")
 	command := `if [ ! -e '` + told + `.'$MOORING_REQUEST ]; then touch '` + told + `.'$MOORING_REQUEST; echo not yet >&2; exit 3; fi; echo "$MOORING_ID" told; cat >> '` + told + `'`
-	begin := func() *process { return r.run("watch", id, "--exec", command, "--on", watch.RequestOpen) }
+	begin := func() *process { return r.run("watch", id, "--exec", command, "--on", notice.RequestOpen) }
 	text := func() string { b, _ := os.ReadFile(told); return string(b) }
 	var want []string
 	for i := range 6 {
@@ -115,7 +115,7 @@ func TestWatchIsKilled(t *testing.T) {
 	if !r.soon(func() bool { return strings.Contains(text(), "req_5") }) {
 		t.Fatalf("the last is not told: %s", text())
 	}
-	r.fails(exitRefused, "runs already", "watch", id, "--exec", command, "--on", watch.RequestOpen)
+	r.fails(exitRefused, "runs already", "watch", id, "--exec", command, "--on", notice.RequestOpen)
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestWatchIsKilled(t *testing.T) {
 	var got []string
 	ids := map[string]string{}
 	for line := range strings.Lines(text()) {
-		var n watch.Notice
+		var n notice.Notice
 		if err := json.Unmarshal([]byte(line), &n); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
@@ -180,7 +180,7 @@ func TestWatchCommands(t *testing.T) {
 	}
 	end()
 	_ = os.Remove(pid)
-	_, _, end = begin("--exec", hang, "--on", watch.RequestOpen)
+	_, _, end = begin("--exec", hang, "--on", notice.RequestOpen)
 	if !r.soon(func() bool { _, err := os.Stat(pid); return err == nil }) {
 		t.Fatal("it does not begin")
 	}
@@ -262,7 +262,7 @@ func TestWatchWebhook(t *testing.T) {
 		if err == nil {
 			err = check.Verify(text, req.Header)
 		}
-		var n watch.Notice
+		var n notice.Notice
 		if err = errors.Join(err, json.Unmarshal(text, &n)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

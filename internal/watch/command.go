@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/agentproc"
+	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
 // killGrace is how long a command that takes too long has to end after SIGTERM.
@@ -34,7 +35,7 @@ type Command struct {
 
 // Deliver runs the command until it succeeds, at most Tries times. The notice stands in its environment and, as a line of JSON, on its standard input. A notice that no try
 // succeeded for is reported, and is no error; an end of ctx is.
-func (c *Command) Deliver(ctx context.Context, n *Notice) error {
+func (c *Command) Deliver(ctx context.Context, n *notice.Notice) error {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0))
 	err := backoff.Retry(func() error {
 		return c.run(ctx, n)
@@ -49,7 +50,7 @@ func (c *Command) Deliver(ctx context.Context, n *Notice) error {
 }
 
 // run runs the command once, and ends all that it has started.
-func (c *Command) run(ctx context.Context, n *Notice) error {
+func (c *Command) run(ctx context.Context, n *notice.Notice) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (c *Command) run(ctx context.Context, n *Notice) error {
 }
 
 // environ returns the command's environment: this process's, without what is Mooring's, which may have refs, and with the notice.
-func environ(n *Notice) []string {
+func environ(n *notice.Notice) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MOORING_") })
 	for _, v := range [][2]string{{"ID", n.ID}, {"EVENT", n.Type}, {"SESSION", n.Data.Session}, {"REQUEST", n.Data.Request}, {"KIND", n.Data.Kind}, {"MESSAGE", n.Data.Message}} {
 		env = append(env, "MOORING_"+v[0]+"="+v[1])

@@ -1,12 +1,9 @@
-// Package watch delivers notices of what happens in a session: that something is asked, that it was answered, that a turn is over. A
-// Notice has ids and kinds, never contents, so it may pass through others' hands.
+// Package watch delivers notices of what happens in a session (package notice), from a client's process.
 //
 // Each notice is delivered at least once, also of what happened while nobody watched: the position in the session's log is kept in
 // a file, and moves on when a notice has been delivered (Config.Deliver has returned). What is delivered again, after a kill in between, has
 // the same id. The first watch begins with the requests that are open; so does one whose log is not there any more, trimmed or
 // restored from a backup.
-//
-// A turn is over by its finalize, or, for sessions that opencode syncs, by the answer of its that is completed.
 //
 // # Bounds
 //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
 // Config is what is watched, and how notices are delivered.
@@ -19,7 +20,7 @@ type Config struct {
 	Types   []string // of the notices that are delivered
 
 	// Deliver delivers a notice. Its error ends the watch, and the notice is delivered again by the next.
-	Deliver func(ctx context.Context, n *Notice) error
+	Deliver func(ctx context.Context, n *notice.Notice) error
 	// Trouble, if not nil, is called with each error that is retried.
 	Trouble func(error)
 }
@@ -80,7 +81,7 @@ func (w *watcher) open(ctx context.Context, state *client.State) error {
 		if r.State != client.RequestOpen {
 			continue
 		}
-		if err := w.deliver(ctx, ofRequest(RequestOpen, w.cfg.Session.ID(), r, r.AskedAt)); err != nil {
+		if err := w.deliver(ctx, notice.New(notice.RequestOpen, w.cfg.Session.ID(), r.AskedAt, notice.Data{Request: r.ID, Kind: r.Kind, Message: r.Message})); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,14 @@ func (w *watcher) open(ctx context.Context, state *client.State) error {
 
 // event takes the next event.
 func (w *watcher) event(ctx context.Context, e *client.Event) error {
-	n, err := ofEvent(ctx, w.cfg.Session.ID(), e, w.request)
+	n, err := notice.OfEvent(w.cfg.Session.ID(), &notice.Event{Method: e.Method, Key: e.Key, Payload: e.Payload, Hidden: e.Hidden, At: e.At},
+		func(id string) (kind, message string, found bool, err error) {
+			r, err := w.request(ctx, id)
+			if err != nil || r == nil {
+				return "", "", false, err
+			}
+			return r.Kind, r.Message, true, nil
+		})
 	if err == nil && n != nil {
 		err = w.deliver(ctx, n)
 	}
@@ -116,7 +124,7 @@ func (w *watcher) request(ctx context.Context, id string) (*client.Request, erro
 }
 
 // deliver delivers a notice, unless nobody wants it or it is among those that were delivered last, and notes durably that it did.
-func (w *watcher) deliver(ctx context.Context, n *Notice) error {
+func (w *watcher) deliver(ctx context.Context, n *notice.Notice) error {
 	if !slices.Contains(w.cfg.Types, n.Type) || slices.Contains(w.progress.Delivered, n.ID) {
 		return nil
 	}

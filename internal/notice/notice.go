@@ -1,10 +1,11 @@
-package watch
-
-// Notices, and the events that give cause for them.
+// Package notice says what has happened in a session, for who is not there: that something is asked, that it was answered, that a turn
+// is over. A Notice has ids and kinds, never contents, so it may pass through others' hands.
+//
+// A turn is over by its finalize, or, for sessions that opencode syncs, by the answer of its that is completed.
+package notice
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -48,47 +48,51 @@ func (n *Notice) String() string {
 	return n.Type + " of " + cmp.Or(n.Data.Request, n.Data.Message) + " in " + n.Data.Session
 }
 
-func newNotice(typ, sessionID string, at time.Time, data Data) *Notice {
+// New returns a notice about a request or a message of a session.
+func New(typ, sessionID string, at time.Time, data Data) *Notice {
 	data.Session = sessionID
 	sum := sha256.Sum256([]byte(typ + "\x00" + sessionID + "\x00" + cmp.Or(data.Request, data.Message)))
 	return &Notice{ID: "evt_" + hex.EncodeToString(sum[:16]), Type: typ, At: at.UTC(), Data: data}
 }
 
-// ofRequest returns the notice about a request.
-func ofRequest(typ, sessionID string, r *client.Request, at time.Time) *Notice {
-	return newNotice(typ, sessionID, at, Data{Request: r.ID, Kind: r.Kind, Message: r.Message})
+// Event is an event of a session's log, as far as it matters here.
+type Event struct {
+	Method, Key string
+	Payload     []byte // empty if it was purged
+	Hidden      bool
+	At          time.Time
 }
 
-// ofEvent returns the notice that an event gives cause for; nil if it gives none. read returns a request of the session, nil if the session
-// does not show it.
-func ofEvent(ctx context.Context, sessionID string, e *client.Event, read func(ctx context.Context, id string) (*client.Request, error)) (*Notice, error) {
-	if e.Hidden || len(e.Payload) == 0 { // or it is purged
+// OfEvent returns the notice that an event gives cause for; nil if it gives none. read returns the kind and message of a request of the
+// session; found is false if the session does not show it.
+func OfEvent(sessionID string, e *Event, read func(id string) (kind, message string, found bool, err error)) (*Notice, error) {
+	if e.Hidden || len(e.Payload) == 0 {
 		return nil, nil
 	}
 	if id, became, ok := session.RequestOf(e.Key); ok {
 		got := gjson.GetManyBytes(e.Payload, "kind", "message", "state")
 		switch {
 		case !became:
-			return newNotice(RequestOpen, sessionID, e.At, Data{Request: id, Kind: got[0].Str, Message: got[1].Str}), nil
-		case got[2].Str != string(client.RequestAnswered):
+			return New(RequestOpen, sessionID, e.At, Data{Request: id, Kind: got[0].Str, Message: got[1].Str}), nil
+		case got[2].Str != string(session.RequestAnswered):
 			return nil, nil
 		}
-		r, err := read(ctx, id)
-		if err != nil || r == nil {
+		kind, message, found, err := read(id)
+		if err != nil || !found {
 			return nil, err
 		}
-		return ofRequest(RequestAnswered, sessionID, r, e.At), nil
+		return New(RequestAnswered, sessionID, e.At, Data{Request: id, Kind: kind, Message: message}), nil
 	}
 	message, ok := strings.CutPrefix(e.Key, session.MessageKey(""))
 	if !ok || e.Method != session.MethodFinalize && !completed(e) {
 		return nil, nil
 	}
-	return newNotice(TurnFinished, sessionID, e.At, Data{Message: message}), nil
+	return New(TurnFinished, sessionID, e.At, Data{Message: message}), nil
 }
 
 // completed reports whether an event puts an answer of opencode's that is the last of its turn: after one that ended in calls of tools
 // another follows.
-func completed(e *client.Event) bool {
+func completed(e *Event) bool {
 	if e.Method != session.MethodPut {
 		return false
 	}
