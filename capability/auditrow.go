@@ -58,10 +58,12 @@ const (
 	AuditDelete   // the session was deleted, and every ref to it died
 	AuditPurge    // a key's payloads were removed from log and state
 	AuditManage   // a space's ref began to act in the session; in the space's audit also: root refs got the right to
+	AuditWebhook  // a webhook was registered
+	AuditUnhook   // a webhook was removed
 )
 
 var auditActs = [...]string{"", "redeem", "share", "save", "revoke", "bump", "denial", "stranger",
-	"use", "expiry", "rotate", "delete", "purge", "manage"}
+	"use", "expiry", "rotate", "delete", "purge", "manage", "webhook", "unhook"}
 
 // String returns the act's name in lists and JSON.
 func (a AuditAct) String() string {

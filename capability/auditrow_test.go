@@ -12,7 +12,7 @@ import (
 func TestAuditActsKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
 	for i, want := range []string{"unknown", "redeem", "share", "save", "revoke", "bump", "denial", "stranger",
-		"use", "expiry", "rotate", "delete", "purge", "manage", "unknown"} {
+		"use", "expiry", "rotate", "delete", "purge", "manage", "webhook", "unhook", "unknown"} {
 		if got := capability.AuditAct(i).String(); got != want {
 			t.Errorf("act %d is %s, it was %s", i, got, want)
 		}

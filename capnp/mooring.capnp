@@ -401,6 +401,37 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # children and under its id. Nothing is recorded by it. One that is below is opened under a
   # dead ref too: it repeats recorded outcomes, and records denials. An attenuated one opens
   # them if its limits name rights in children.
+
+  addWebhook @17 (id :Text, url :Text, secret :Text, kinds :List(Text)) -> (webhook :WebhookInfo);
+  # Has the servers send notices of what happens here to url, signed as in Standard Webhooks with
+  # secret (whsec_ and base64 of 24 to 64 bytes), which the client makes. kinds are those of the notices: request.open,
+  # request.answered, turn.finished; empty: all. The client chooses id; the same again changes nothing, and
+  # another one under the same id is already_exists. Only for an owner's ref, and where the
+  # operator lets the server call webhooks; else unsupported.
+
+  webhooks @18 () -> (webhooks :List(WebhookInfo), now :Int64);
+  # The session's webhooks, without their secrets. Only for an owner's ref.
+
+  removeWebhook @19 (id :Text) -> (removed :Bool);
+  # Ends one. It was not there, or was removed before, where removed is false. Only for an owner's ref.
+}
+
+struct WebhookInfo {
+  # A webhook, and how it does. Times are Unix ms, 0 for never.
+  id @0 :Text;
+  url @1 :Text;
+  kinds @2 :List(Text);
+  ref @3 :Text;                 # it was registered under: it ends with that
+  created @4 :Int64;
+  cursor @5 :UInt64;            # how far it has come in the log
+  delivered @6 :Int64;          # when a notice was taken last
+  failingSince @7 :Int64;       # 0: the last try did not fail
+  failures @8 :UInt32;          # tries since then
+  error @9 :Text;               # what kind of failure the last one was, as status_500, timeout, private_address
+  next @10 :Int64;              # when it is tried again
+  restarted @11 :Int64;         # when it began anew with the open requests, since the log before was gone
+  ended @12 :Text;              # why nothing more is sent: gone (410), gave_up (three days), or the code of its ref; else empty
+  endedAt @13 :Int64;
 }
 
 struct ChildCut {

@@ -73,7 +73,7 @@ func (r *rig) start() error {
 	}
 	cfg := node.DefaultConfig()
 	cfg.Store, cfg.SoleServer, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
-	cfg.Audiences = address.Hosts
+	cfg.Audiences, cfg.Webhooks = address.Hosts, &node.WebhookConfig{}
 	for _, f := range r.change {
 		f(&cfg)
 	}

@@ -90,6 +90,10 @@ type Config struct {
 	// makes everybody a caller from it.
 	ShareLoopback bool
 
+	// Webhooks lets the owners of sessions register webhooks, which the server calls. WebhooksAllowPrivate lets these be at addresses that
+	// are not the internet's, such as this machine's and its network's, and take http.
+	Webhooks, WebhooksAllowPrivate bool
+
 	// Limits bound the memory, the work and the storage that clients can make a server use.
 	Limits Limits
 }
@@ -128,6 +132,8 @@ func (c Config) Validate() error {
 		return fault.Usage.With("Config.DatabaseConnections is a number from %d to %d", minConnections, maxConnections)
 	case c.DatabaseConnections != 0 && c.DatabaseURL == "":
 		return fault.Usage.With("Config.DatabaseConnections is for a Postgres: name it with Config.DatabaseURL")
+	case c.WebhooksAllowPrivate && !c.Webhooks:
+		return fault.Usage.With("Config.WebhooksAllowPrivate is for Config.Webhooks, which is not set")
 	case c.ShareKey != "" && len(c.ShareKey) < minShareKey:
 		return fault.Usage.With("the key of Config.ShareKey is shorter than %d characters: make one with openssl rand -base64 24", minShareKey)
 	}

@@ -113,6 +113,9 @@ func (s *Server) mount(cfg Config) {
 	if cfg.DatabaseURL == "" {
 		nodeCfg.SoleServer, nodeCfg.PollInterval, nodeCfg.Transactions = true, 0, 1
 	}
+	if cfg.Webhooks {
+		nodeCfg.Webhooks = &node.WebhookConfig{AllowPrivate: cfg.WebhooksAllowPrivate}
+	}
 	nodeCfg.Audiences = audiences(s.address.Hosts, cfg.Hosts, cfg.Addrs)
 	nodeCfg.Hosts = ownHosts(nodeCfg.Audiences)
 	s.hosts.Names = nodeCfg.Hosts

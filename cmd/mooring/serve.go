@@ -93,6 +93,8 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	durationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "how long the events, streams and refs of deleted sessions stay (payloads are removed at once); a small row, the owner's ref\n"+
 		"and the audit stay, so that later requests get session_deleted. 0 keeps everything")
 	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a browser keeps the ref that a link opened; afterwards it needs the whole link again")
+	f.BoolVar(&o.server.Webhooks, "webhooks", false, "let the owners of sessions register webhooks, which this server then calls (session webhook add)")
+	f.BoolVar(&o.server.WebhooksAllowPrivate, "webhooks-allow-private", false, "let these be at private addresses, and take http: whoever owns a session can then have the server POST to your network")
 	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres whose settings can lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
@@ -254,7 +256,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 // nameFlags returns an error of package server with the flags' names instead of its fields'.
 func (o *serveOptions) nameFlags(err error) error {
 	return replaceMessage(err, strings.NewReplacer("Config.DatabaseConnections", "--database-connections", "Config.DatabaseURL", databaseURLFlag,
-		"Config.Origins", "--allow-origin", "Config.Address", "--advertise", "Config.ShareKey", o.share.keySource()))
+		"Config.Origins", "--allow-origin", "Config.WebhooksAllowPrivate", "--webhooks-allow-private", "Config.Webhooks", "--webhooks", "Config.Address", "--advertise", "Config.ShareKey", o.share.keySource()))
 }
 
 // replaceMessage returns a fault with other words in its message; other errors, and what wraps a

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/watch"
-	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
 // maxWatched bounds the sessions of a watch.
@@ -75,10 +73,8 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 		if err := rejectZeroLimits(flags, "exec-timeout"); err != nil {
 			return err
 		}
-		for _, typ := range f.on {
-			if !slices.Contains(notice.Types(), typ) {
-				return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(notice.Types(), ", "))
-			}
+		if err := checkNotices(f.on); err != nil {
+			return err
 		}
 		switch {
 		case f.command.Tries < 1:
@@ -171,7 +167,7 @@ func (h *homeFlags) webhookSecret(ctx context.Context, name string) (string, err
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case err == nil:
-		secret := webhook.NewSecret()
+		secret := client.NewWebhookSecret()
 		_, err = f.WriteString(secret + "\n")
 		if err = errors.Join(err, f.Close()); err != nil {
 			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))

@@ -40,6 +40,7 @@ var statements = map[string]*Statement{
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetWords": forgotten[1], "forgetStreams": forgotten[2],
 	"forgetRecords": forgotten[3], "forgetRedemptions": forgotten[4], "forgetGrants": forgotten[5], "forgetManaged": forgotten[6], "forgetUses": forgotten[7],
 	"readRequests": readRequests, "saveRequests": saveRequests, "dropRequests": dropRequests, "dropAllRequests": dropAllRequests, "dueRequests": dueRequests,
+	"readWebhooks": readWebhooks, "insertWebhook": insertWebhook, "dropWebhook": dropWebhook, "dropAllWebhooks": dropAllWebhooks, "findHooked": findHooked, "claimAnyWebhooks": claimAnyWebhooks, "claimWebhooksOf": claimWebhooksOf, "saveWebhook": saveWebhook, "releaseWebhooks": releaseWebhooks, "releaseAllWebhooks": releaseAllWebhooks,
 	"insertManaged": insertManaged, "findManaged": findManaged, "readManaged": readManaged, "readTreeManaged": readTreeManaged, "readTreeReached": readTreeReached, "readBelow": readBelow, "readReaching": readReaching, "readSessionRoots": readSessionRoots, "claimDone": claimDone,
 	"readStreams": readStreams, "nthReadOnlyStream": nthReadOnlyStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
@@ -69,7 +70,7 @@ var statements = map[string]*Statement{
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"listByPut": "entries_put", "listAmong": "entries_put", "nthPut": "entries_put", "listKinds": "entries_put", "leftMessages": "entries_put", "readLeftOut": "entries_put", "findLeft": "sessions_reverts_left", "findForks": "sessions_forking", "readBeforeMessages": "entries_before_put", "readUnordered": "entries_unordered",
 	"readReaching": "grants_reaching", "readBelow": "sessions_above", "readTreeReached": "sessions_above", "listChildren": "sessions_above", "readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming", "readActivity": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "dueRequests": "requests_due", "readFirstOpen": "turns_open", "readOpenOrphans": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
+	"lapsedTurns": "turns_streaming", "lapsedClaims": "entries_claimed", "readLapsedClaims": "entries_claimed", "countClaims": "entries_claimed", "dueRequests": "requests_due", "claimAnyWebhooks": "webhooks_due", "readFirstOpen": "turns_open", "readOpenOrphans": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readBeforeValues: true, readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true, listAmong: true}

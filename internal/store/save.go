@@ -186,6 +186,7 @@ func (t *tx) dropState(ids []string) {
 	t.queueList(dropIndex, textRows(ids), nil)
 	t.queueList(dropTurns, textRows(ids), nil)
 	t.queueList(dropAllRequests, textRows(ids), nil)
+	t.queueList(dropAllWebhooks, textRows(ids), nil)
 	t.queueList(releaseAbove, textRows(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return t.prior[id].above == "" })), nil)
 	t.queueList(dropAllPayloads, textRows(ids), nil)
 	t.queueList(dropExternals, textRows(ids), nil)

@@ -32,7 +32,7 @@
 // In the process: a session's lock in sessionLocks, before a connection is taken. In the database:
 // rows of spaces in id order, rows of sessions in id order, then rows of streams, grants and search_sessions, and
 // the ends of audit chains last. AddUses locks rows of uses in the order of the refs, in a
-// transaction of its own.
+// transaction of its own, and ClaimWebhooks those of webhooks: it passes over what others have locked.
 //
 // # Bounds
 //

@@ -14,10 +14,10 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/notice"
-	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
 var asked = notice.New(notice.RequestOpen, "ses_1", time.Now(), notice.Data{Request: "req_1", Kind: "prompt"})
@@ -35,7 +35,7 @@ func newTestWebhook(t *testing.T, cfg WebhookConfig) (*Webhook, *lockbuf.Buffer)
 	said := &lockbuf.Buffer{}
 	cfg.Report = func(line string) { _, _ = said.Write([]byte(line + "\n")) }
 	if cfg.Secret == "" {
-		cfg.Secret = webhook.NewSecret()
+		cfg.Secret = client.NewWebhookSecret()
 	}
 	w, err := NewWebhook(cfg)
 	if err != nil {
@@ -47,7 +47,7 @@ func newTestWebhook(t *testing.T, cfg WebhookConfig) (*Webhook, *lockbuf.Buffer)
 // What is sent is signed as the specification's own library checks, with the same id when it is sent again.
 func TestWebhookIsSigned(t *testing.T) {
 	t.Parallel()
-	secret := webhook.NewSecret()
+	secret := client.NewWebhookSecret()
 	check, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestWebhookAddresses(t *testing.T) {
 		{URL: "https://example.org/", Secret: "whsec_AAAA"}, {URL: "https://example.org/", Secret: "no base64, no base64, no base64"},
 	} {
 		if cfg.Secret == "" {
-			cfg.Secret = webhook.NewSecret()
+			cfg.Secret = client.NewWebhookSecret()
 		}
 		if _, err := NewWebhook(cfg); !errors.Is(err, fault.Usage) {
 			t.Errorf("%+v: %v", cfg, err)

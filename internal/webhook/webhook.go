@@ -13,7 +13,6 @@ package webhook
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -124,13 +123,6 @@ func decodeSecret(secret string) ([]byte, error) {
 		return nil, fault.Usage.With("a webhook's secret is %s and base64 of 24 to 64 bytes", secretPrefix)
 	}
 	return key, nil
-}
-
-// NewSecret returns a new secret of a webhook.
-func NewSecret() string {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
-	return secretPrefix + base64.StdEncoding.EncodeToString(key)
 }
 
 // Error is why a notice was not taken.

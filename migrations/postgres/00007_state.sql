@@ -152,3 +152,32 @@ CREATE INDEX requests_due ON requests (due, session) WHERE due > 0;
 -- The kinds of requests that a ref asks, and those that it answers, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN ask_kinds text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN answer_kinds text COLLATE "C" NOT NULL DEFAULT '';
+
+-- Where the servers send notices of a session (session.Webhook): the ref it was registered under; the secret by which notices are
+-- signed, '' once it has ended; the kinds of notices, one a line; how far it has come in the log, and in the requests that were open
+-- there (opened, -1: it is through with them); when it is tried again; and which server delivers for it, until when.
+CREATE TABLE webhooks (
+    session   text   COLLATE "C" NOT NULL,
+    id        text   COLLATE "C" NOT NULL,
+    ref       text   COLLATE "C" NOT NULL,
+    url       text   COLLATE "C" NOT NULL,
+    secret    text   COLLATE "C" NOT NULL,
+    kinds     text   COLLATE "C" NOT NULL,
+    created   bigint NOT NULL,
+    cursor    bigint NOT NULL,
+    hash      bytea  NOT NULL,
+    opened    bigint NOT NULL,
+    restarted bigint NOT NULL,
+    next_at   bigint NOT NULL,
+    failures  bigint NOT NULL,
+    since     bigint NOT NULL,
+    error     text   COLLATE "C" NOT NULL,
+    took      bigint NOT NULL,
+    delivered bigint NOT NULL,
+    ended     text   COLLATE "C" NOT NULL,
+    ended_at  bigint NOT NULL,
+    holder    text   COLLATE "C" NOT NULL,
+    lease     bigint NOT NULL,
+    PRIMARY KEY (session, id)
+);
+CREATE INDEX webhooks_due ON webhooks (next_at) WHERE ended = '';

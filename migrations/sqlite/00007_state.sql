@@ -161,3 +161,32 @@ CREATE INDEX requests_due ON requests (due, session) WHERE due > 0;
 -- The kinds of requests that a ref asks, and those that it answers, one a line; '' is no limit.
 ALTER TABLE grants ADD COLUMN ask_kinds TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN answer_kinds TEXT NOT NULL DEFAULT '';
+
+-- Where the servers send notices of a session (session.Webhook): the ref it was registered under; the secret by which notices are
+-- signed, '' once it has ended; the kinds of notices, one a line; how far it has come in the log, and in the requests that were open
+-- there (opened, -1: it is through with them); when it is tried again; and which server delivers for it, until when.
+CREATE TABLE webhooks (
+    session   TEXT    NOT NULL,
+    id        TEXT    NOT NULL,
+    ref       TEXT    NOT NULL,
+    url       TEXT    NOT NULL,
+    secret    TEXT    NOT NULL,
+    kinds     TEXT    NOT NULL,
+    created   INTEGER NOT NULL,
+    cursor    INTEGER NOT NULL,
+    hash      BLOB    NOT NULL,
+    opened    INTEGER NOT NULL,
+    restarted INTEGER NOT NULL,
+    next_at   INTEGER NOT NULL,
+    failures  INTEGER NOT NULL,
+    since     INTEGER NOT NULL,
+    error     TEXT    NOT NULL,
+    took      INTEGER NOT NULL,
+    delivered INTEGER NOT NULL,
+    ended     TEXT    NOT NULL,
+    ended_at  INTEGER NOT NULL,
+    holder    TEXT    NOT NULL,
+    lease     INTEGER NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX webhooks_due ON webhooks (next_at) WHERE ended = '';

@@ -27,23 +27,26 @@ var (
 
 	PersistentSave = Method{rpc.Method{Interface: 0xc8cb212fcd9f5691, ID: 0, Name: "Persistent.save"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 
-	SessionDescribe   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 0, Name: "Session.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
-	SessionOpenStream = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 1, Name: "Session.openStream"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
-	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 16, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
-	SessionSubscribe  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 3, Name: "Session.subscribe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionRevoke     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 24, PointerCount: 2}}
-	SessionEvents     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
-	SessionAttenuate  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 6, Name: "Session.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionRefs       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 7, Name: "Session.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
-	SessionAudit      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 8, Name: "Session.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionRotate     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 9, Name: "Session.rotate"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
-	SessionShare      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 10, Name: "Session.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionStat       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 11, Name: "Session.stat"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
-	SessionGet        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 12, Name: "Session.get"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
-	SessionList       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 13, Name: "Session.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
-	SessionSearch     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
-	SessionChildren   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 15, Name: "Session.children"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
-	SessionOpen       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 16, Name: "Session.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionDescribe      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 0, Name: "Session.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SessionOpenStream    = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 1, Name: "Session.openStream"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
+	SessionSnapshot      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 16, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
+	SessionSubscribe     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 3, Name: "Session.subscribe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionRevoke        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 24, PointerCount: 2}}
+	SessionEvents        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SessionAttenuate     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 6, Name: "Session.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionRefs          = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 7, Name: "Session.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SessionAudit         = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 8, Name: "Session.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionRotate        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 9, Name: "Session.rotate"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SessionShare         = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 10, Name: "Session.share"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionStat          = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 11, Name: "Session.stat"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionGet           = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 12, Name: "Session.get"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
+	SessionList          = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 13, Name: "Session.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 3}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
+	SessionSearch        = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 14, Name: "Session.search"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 2}}
+	SessionChildren      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 15, Name: "Session.children"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
+	SessionOpen          = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 16, Name: "Session.open"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionAddWebhook    = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 17, Name: "Session.addWebhook"}, capnp.ObjectSize{DataSize: 0, PointerCount: 4}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
+	SessionWebhooks      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 18, Name: "Session.webhooks"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SessionRemoveWebhook = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 19, Name: "Session.removeWebhook"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
 
 	SpaceCreate      = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 0, Name: "Space.create"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SpaceList        = Method{rpc.Method{Interface: 0x9acaf96a80ef1eb2, ID: 1, Name: "Space.list"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
@@ -64,4 +67,4 @@ var (
 )
 
 // All are the methods by name.
-var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpen, SessionOpenStream, SessionRefs, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRemoveOlder, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}
+var All = []Method{EventSinkEnded, EventSinkEvents, EventSinkState, GatewayChallenge, GatewayHello, GatewayRestore, PersistentSave, SessionAddWebhook, SessionAttenuate, SessionAudit, SessionChildren, SessionDescribe, SessionEvents, SessionGet, SessionList, SessionOpen, SessionOpenStream, SessionRefs, SessionRemoveWebhook, SessionRevoke, SessionRotate, SessionSearch, SessionShare, SessionSnapshot, SessionStat, SessionSubscribe, SessionWebhooks, SpaceAttenuate, SpaceAudit, SpaceCreate, SpaceDescribe, SpaceList, SpaceOpen, SpaceRefs, SpaceRemoveOlder, SpaceRevoke, SpaceRotate, SpaceShare, StreamAcknowledge, StreamApply, SubscriptionCancel}

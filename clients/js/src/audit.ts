@@ -9,7 +9,7 @@ import { num, str } from "./session.js";
 import { dispose, type Struct } from "./wire.js";
 
 /** What is audited; a server of a later version may have others. */
-const acts = ["redeem", "share", "save", "revoke", "bump", "denial", "stranger", "use", "expiry", "rotate", "delete", "purge"] as const;
+const acts = ["redeem", "share", "save", "revoke", "bump", "denial", "stranger", "use", "expiry", "rotate", "delete", "purge", "manage", "webhook", "unhook"] as const;
 
 /** The kind of a row of the audit: use counts calls and ops, and denial and stranger (a wrong secret) what was refused. */
 export type AuditAct = (typeof acts)[number] | "unknown";

@@ -29,6 +29,8 @@ type Instruments struct {
 	Stopped    *prometheus.GaugeVec
 	requests   *prometheus.CounterVec
 
+	WebhookTries, WebhooksEnded *prometheus.CounterVec
+
 	// The series of calls, by object.
 	Gateway, Space, Session, Stream, API prometheus.Observer
 }
@@ -52,6 +54,13 @@ func NewInstruments() *Instruments {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_http_requests_total",
 			Help: "Requests over HTTP that are answered, by the route that their path fits and the status."}, []string{"route", "status"}),
 	}
+	o.WebhookTries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_webhook_tries_total",
+		Help: "Notices that were sent to webhooks, by whether they were taken."}, []string{"result"})
+	o.WebhooksEnded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_webhooks_ended_total",
+		Help: "Webhooks that have ended, by why: gone, gave_up, or the code of their ref."}, []string{"why"})
+	for _, result := range []string{"taken", "failed"} {
+		o.WebhookTries.WithLabelValues(result)
+	}
 	for _, cause := range dbfault.Causes() {
 		o.Failures.WithLabelValues(string(cause)) // so that 0 is exported
 		o.Stopped.WithLabelValues(string(cause))
@@ -63,7 +72,7 @@ func NewInstruments() *Instruments {
 
 // Collectors returns the collectors to register.
 func (o *Instruments) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.calls, o.Commits, o.Deliveries, o.refusals, o.Failures, o.Stopped, o.requests}
+	return []prometheus.Collector{o.calls, o.Commits, o.Deliveries, o.refusals, o.Failures, o.Stopped, o.requests, o.WebhookTries, o.WebhooksEnded}
 }
 
 // ObserveCall measures a call until its answer. It must precede everything that may answer.

@@ -46,7 +46,7 @@ const grantFields = "id target owner epoch rights methods expires from limit use
 func TestEveryMethodOverTheWeb(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
-		r := start(t, st, func(c *Config) { c.Audiences = []string{audience} })
+		r := start(t, st, func(c *Config) { c.Audiences, c.Webhooks = []string{audience}, &WebhookConfig{} })
 		try := func(name string, methods func(*testing.T, *rig, *webClient)) (called map[string]bool) {
 			t.Run(name, func(t *testing.T) {
 				w := r.dialWebIn(t)
@@ -340,6 +340,20 @@ func webAuthorityMethods(t *testing.T, r *rig, w *webClient) {
 	if !slices.Contains(acts, "share") || !slices.Contains(acts, "revoke") {
 		t.Errorf("the audit has %v", acts)
 	}
+	const hookFields = "id url kinds ref created cursor delivered failingSince failures error next restarted ended endedAt"
+	hook := object{"id": "h", "url": "https://127.0.0.1/", "secret": webhookSecret, "kinds": []any{"turn.finished"}}
+	for range 2 {
+		added := fields(t, "addWebhook", w.give(sess, "addWebhook", hook), hookFields)
+		same(t, "the webhook", []any{added["id"], added["kinds"], added["ref"], added["ended"]}, []any{"h", []any{"turn.finished"}, m.owner.ID, ""})
+	}
+	hook["url"] = "http://127.0.0.1/"
+	_, err = w.ask(sess, "addWebhook", hook)
+	wantCode(t, "a webhook without TLS", err, fault.BadArgument)
+	hooks := fields(t, "webhooks", w.give(sess, "webhooks"), "webhooks now")["webhooks"].([]any)
+	same(t, "webhooks", len(hooks), 1)
+	fields(t, "a listed one", hooks[0], hookFields)
+	same(t, "removeWebhook", w.give(sess, "removeWebhook", "h"), any(true))
+	same(t, "again", w.give(sess, "removeWebhook", "h"), any(false))
 	fresh := m.owner.New(m.id)
 	same(t, "rotate", w.give(sess, "rotate", newHash(fresh)...), any(object{"cut": 5.0}))
 	same(t, "again", w.give(sess, "rotate", newHash(fresh)...), any(object{"cut": 5.0}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
+	"github.com/mooring-rpc/mooring/internal/server/webhooks"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -43,6 +44,9 @@ type Config struct {
 	// KeepDeleted is the retention of the events, streams and refs of deleted sessions,
 	// whose payloads are removed at once. 0 keeps them.
 	KeepDeleted time.Duration
+
+	// Webhooks says how notices are delivered to the webhooks that sessions' owners register; nil: none may be.
+	Webhooks *WebhookConfig
 
 	// SoleServer declares that no other server uses the database, so that no turn can be
 	// streaming when this server starts.
@@ -141,6 +145,12 @@ func DefaultConfig() Config {
 		probe: operator.ProbeConfig{Interval: time.Second, Timeout: 5 * time.Second, SlowCommit: 2 * time.Second}, replicaInterval: operator.ReplicaInterval,
 		Now: time.Now,
 	}
+}
+
+// WebhookConfig says how notices are delivered to webhooks.
+type WebhookConfig struct {
+	AllowPrivate bool // addresses that are not the internet's, and http
+	Times        webhooks.Times
 }
 
 // withDefaults fills the zero fields for which zero means nothing.

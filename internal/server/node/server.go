@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
+	"github.com/mooring-rpc/mooring/internal/server/webhooks"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -36,6 +37,7 @@ type Server struct {
 	operator  *operator.Operator
 	committer *commit.Committer
 	objects   *objects.Service
+	webhooks  *webhooks.Deliverer // nil: there are none
 
 	connCtx     context.Context // of every connection; canceled when draining takes too long
 	cancelConns context.CancelFunc
@@ -87,6 +89,9 @@ func New(cfg Config) *Server {
 	unmonitored := cfg.Store
 	cfg.Store = monitoredStore{cfg.Store, s.outage}
 	s.cfg.Store = cfg.Store
+	if cfg.Webhooks != nil {
+		cfg.ObserveCommit = s.observeCommit(cfg.ObserveCommit)
+	}
 	s.hub = fanout.NewHub(fanout.HubConfig{Log: cfg.Log, Store: cfg.Store, ReadTimeout: cfg.ReadTimeout, ObserveDelivery: s.instruments.Deliveries.Observe, ObserveCommit: cfg.ObserveCommit,
 		Now: cfg.Now, PollInterval: cfg.PollInterval, IgnoreNotify: cfg.IgnoreNotify, Warn: s.outage.Warn})
 	snapshots := fanout.NewSnapshots(fanout.SnapshotsConfig{Log: cfg.Log, Now: cfg.Now, Store: cfg.Store, AtOnce: cfg.Snapshots, StallTimeout: cfg.StallTimeout,
@@ -106,12 +111,30 @@ func New(cfg Config) *Server {
 		Usage: usage, Instruments: s.instruments, LimitHits: &s.limitHits})
 	s.liveConfig.Store(&cfg)
 	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)
+	var registering *objects.WebhookConfig
+	if cfg.Webhooks != nil {
+		registering = &objects.WebhookConfig{AllowPrivate: cfg.Webhooks.AllowPrivate, Wake: func(id string) { s.webhooks.Wake(id) }}
+	}
 	s.objects = objects.New(objects.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, Name: cfg.Name, History: s.historyID, Features: s.operator.Features, Audiences: cfg.Audiences,
 		Limits: cfg.Session.Limits, MessageBytes: cfg.RPC.MessageBytes, ReadOnlyStreams: cfg.ReadOnlyStreams, WindowBytes: cfg.WindowBytes,
 		MaxWindowBytes: cfg.MaxWindowBytes, Conn: connLimits(&cfg), ReadTimeout: cfg.ReadTimeout, CommitTimeout: cfg.CommitTimeout, Transactions: cfg.Transactions,
 		Store: cfg.Store, Hub: s.hub, Snapshots: snapshots, Committer: s.committer, AuthThrottle: s.authThrottle, Audit: audit, Usage: usage,
-		Instruments: s.instruments, LimitHits: &s.limitHits})
+		Instruments: s.instruments, LimitHits: &s.limitHits, Webhooks: registering})
+	if hooks := cfg.Webhooks; hooks != nil {
+		s.webhooks = webhooks.New(webhooks.Config{Log: cfg.Log, Store: cfg.Store, Objects: s.objects, Instruments: s.instruments, Warn: s.outage.Warn, Agent: cfg.Name,
+			AllowPrivate: hooks.AllowPrivate, SoleServer: cfg.SoleServer, Timeout: cfg.CommitTimeout, Times: hooks.Times})
+	}
 	return s
+}
+
+// observeCommit returns what is called with each commit here: also, which may be nil, and what wakes webhooks.
+func (s *Server) observeCommit(also func(session string, first, last uint64)) func(session string, first, last uint64) {
+	return func(session string, first, last uint64) {
+		if also != nil {
+			also(session, first, last)
+		}
+		s.webhooks.Wake(session)
+	}
 }
 
 // Run is Start and Serve.
@@ -130,7 +153,11 @@ func (s *Server) Start(ctx context.Context) {
 	s.operator.RecordReplica(asking)
 	answered()
 	ctx, s.stopLoops = context.WithCancel(context.WithoutCancel(ctx))
-	for _, loop := range append(s.operator.Loops(), s.hub.Loops()...) {
+	loops := append(s.operator.Loops(), s.hub.Loops()...)
+	if s.webhooks != nil {
+		loops = append(loops, s.webhooks.Run)
+	}
+	for _, loop := range loops {
 		s.loops.Go(func() { s.runLoop(ctx, loop) })
 	}
 	s.committer.Run()

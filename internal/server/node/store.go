@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
+	"github.com/mooring-rpc/mooring/internal/server/webhooks"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -27,6 +28,7 @@ type Store interface {
 	commit.Store
 	operator.Store
 	operator.BootstrapStore
+	webhooks.Store
 
 	// PoolStats returns the open connections to the database and their maximum, 0 and 0
 	// without a pool. short reports that the database granted no more connections.
@@ -54,6 +56,11 @@ func (w monitoredStore) report(err error) error {
 // Update implements Store.
 func (w monitoredStore) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return w.report(w.Store.Update(ctx, fn))
+}
+
+// ChangeWebhooks implements Store.
+func (w monitoredStore) ChangeWebhooks(ctx context.Context, id string, refs []string, decide func(*session.Access, []*session.Webhook) (*session.WebhookChange, error)) error {
+	return w.report(w.Store.ChangeWebhooks(ctx, id, refs, decide))
 }
 
 // OpenStream implements Store.

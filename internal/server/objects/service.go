@@ -53,6 +53,8 @@ type Config struct {
 	Usage        *admission.UsageCounter
 	Instruments  *admission.Instruments
 	LimitHits    *admission.LimitHits
+
+	Webhooks *WebhookConfig // nil: none may be registered
 }
 
 // ConnLimits are the limits of one connection.
@@ -84,6 +86,11 @@ type Store interface {
 	// SessionRoots returns the grants of a session that were made from none of it: the owner's that lives, those that
 	// it replaced, then others, the first made first.
 	SessionRoots(ctx context.Context, id string) ([]*capability.Grant, error)
+
+	// ReadWebhooks returns a session's webhooks. ChangeWebhooks makes, under its session's lock, the change that decide returns, nil for
+	// none; decide's error is returned unchanged.
+	ReadWebhooks(ctx context.Context, id string, refs []string) (*session.Access, []*session.Webhook, error)
+	ChangeWebhooks(ctx context.Context, id string, refs []string, decide func(*session.Access, []*session.Webhook) (*session.WebhookChange, error)) error
 
 	// FindStreams returns the existing streams among keys, with the session's row and grants.
 	FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error)

@@ -56,7 +56,9 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionSearch:     inBackground((*sess).search),
 	methods.SessionChildren:   inBackground((*sess).children),
 	methods.SessionOpen:       inBackground((*sess).open),
-	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
+	methods.SessionAddWebhook: uncanceled((*sess).addWebhook), methods.SessionRemoveWebhook: uncanceled((*sess).removeWebhook),
+	methods.SessionWebhooks: inBackground((*sess).webhooks),
+	methods.PersistentSave:  uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 
 // Serve implements rpc.Object.

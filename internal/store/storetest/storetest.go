@@ -164,6 +164,8 @@ var sharedTests = []test{
 	{"FreeKeys", testFreeKeys},
 	{"Requests", testRequests},
 	{"ReadRequests", testReadRequests},
+	{"Webhooks", testWebhooks},
+	{"WebhooksAtOnce", testWebhooksAtOnce},
 	{"RequestsEndWithTheSpacesRef", testRequestsEndWithTheSpacesRef},
 	{"RevertScripts", testRevertScripts},
 	{"OrphansKeepTheLog", testOrphansKeepTheLog},
