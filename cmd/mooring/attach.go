@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
@@ -18,12 +21,13 @@ import (
 	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodeapi"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
+	"github.com/mooring-rpc/mooring/internal/relay"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // attachFlags are what is tied to what.
 type attachFlags struct {
-	url, opencode                  string
+	url, opencode, listen          string
 	remote                         bool
 	owner, session, shareTo, label string
 }
@@ -50,15 +54,19 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 			"in a session, and hand it what is asked there: prompts, each at most once and never of unknown fate,\n" +
 			"stops, and the answers to the permissions and questions that it asks, which can be answered in\n" +
 			"opencode as well. It is the session of opencode that was updated last, or that of --opencode-session.\n\n" +
-			"The same command again goes on with the same session. Ctrl-C ends the tie, and nothing else.\n" +
+			"The same command again goes on with the same session. Ctrl-C ends the tie, and nothing else.\n\n" +
+			"With --listen it is opencode's share server as well, as mooring relay is: put the address into\n" +
+			"opencode.json, and /share gives a link of the real server. The session that is tied is shared as\n" +
+			"it is recorded here, once; others get sessions of their own, made under the owner's ref.\n\n" +
 			"A password of opencode's is taken from " + passwordEnv + ", its user from " + usernameEnv + ".\n\n" + refHelp,
-		Example: "  mooring attach opencode --share-to phone.ref\n  mooring attach opencode --url http://127.0.0.1:4096 --opencode-session ses_66a1…",
+		Example: "  mooring attach opencode --share-to phone.ref\n  mooring attach opencode --listen " + defaultRelay + "\n  mooring attach opencode --url http://127.0.0.1:4096 --opencode-session ses_66a1…",
 		Args:    argCount(0, 0),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", "http://127.0.0.1:4096", "where opencode listens")
 	flags.BoolVar(&f.remote, "remote", false, "allow a --url of another machine, which is sent all prompts and opencode's password")
 	flags.StringVar(&f.opencode, "opencode-session", "", "opencode's id of the session, ses_… (default: the one that was updated last)")
+	flags.StringVar(&f.listen, "listen", "", "be opencode's share server, too, at this address of this machine, HOST:PORT ("+defaultRelay+"); port 0 takes a free one")
 	ownerFlag(cmd, &f.owner)
 	flags.StringVar(&f.session, "session", "", "a REF of the session to record in (default: the one of the tie, or a new one)")
 	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
@@ -66,6 +74,11 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.session != "" && f.label != "" {
 			return fault.Usage.With("--label is for a new session: leave it out with --session")
+		}
+		if f.listen != "" {
+			if err := checkRelayListen(f.listen); err != nil {
+				return err
+			}
 		}
 		at, err := f.address()
 		if err != nil {
@@ -98,13 +111,21 @@ func (f *attachFlags) address() (*url.URL, error) {
 }
 
 func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *attachFlags, file *refFile, at *url.URL) (err error) {
-	home, err := h.makeHomeDir()
+	ties, err := h.tiesDir()
 	if err != nil {
 		return err
 	}
-	ties := filepath.Join(home, "attached")
-	if err := privatedir.Make(ties, "the folder of ties"); err != nil {
-		return err
+	var ln net.Listener
+	if f.listen != "" {
+		if ln, err = listenTCP(ctx, "--listen", f.listen); err != nil {
+			return err
+		}
+		defer ln.Close()
+		unlock, err := h.lockRelay(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
 	api := opencodeapi.New(at)
 	tie, err := h.tie(ctx, f, api, ties)
@@ -116,29 +137,62 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	if err != nil {
 		return err
 	}
+	var r *relay.Relay
+	if f.listen != "" {
+		if r, err = h.relayOfAttach(ctx, c, f, at, &attach.Ties{Client: c, Dir: ties, Attached: tie.Opencode(), Here: s}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.Close()) }()
+	}
 	if err := h.shareRun(ctx, c, s, file); err != nil {
 		return err
 	}
 	if err := h.rememberOwner(h.ownerUsed); err != nil {
 		return err
 	}
-	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": tie.Opencode()}, "%s\n", s.ID()); err != nil {
+	said := map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": tie.Opencode()}
+	if ln != nil {
+		said["url"] = "http://" + ln.Addr().String()
+		fmt.Fprintf(h.env.err, "put this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", said["url"])
+	}
+	if err := h.env.print(said, "%s\n", s.ID()); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	reporting, stop := context.WithCancel(ctx)
-	go func() {
-		defer close(ended)
-		h.reportRelay(reporting, c)
-	}()
-	err = attach.Run(ctx, attach.Config{
-		Client: c, Session: s, Tie: tie, Opencode: api,
-		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+	return h.reporting(ctx, c, func(ctx context.Context) error {
+		both, ctx := errgroup.WithContext(ctx)
+		both.Go(func() error {
+			return attach.Run(ctx, attach.Config{
+				Client: c, Session: s, Tie: tie, Opencode: api,
+				Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+			})
+		})
+		if ln != nil {
+			both.Go(func() error { return serveRelay(ctx, ln, r) })
+		}
+		return both.Wait()
 	})
-	stop()
-	<-ended
-	h.sayPending(context.WithoutCancel(ctx), c)
-	return err
+}
+
+// tiesDir returns the folder of ties, and makes it if it is missing.
+func (h *homeFlags) tiesDir() (string, error) {
+	home, err := h.makeHomeDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(home, "attached")
+	return dir, privatedir.Make(dir, "the folder of ties")
+}
+
+// relayOfAttach returns the relay of --listen, which makes the sessions of what is shared beside the tie under the owner's ref.
+func (h *homeFlags) relayOfAttach(ctx context.Context, c *client.Client, f *attachFlags, at *url.URL, ties *attach.Ties) (*relay.Relay, error) {
+	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.checkRelaySpace(ctx, c, space, "--owner"); err != nil {
+		return nil, err
+	}
+	return h.newRelay(ctx, relay.Config{Client: c, Space: space, Opencode: []*url.URL{at}, Ties: ties})
 }
 
 // tie opens the tie of opencode's session. One that was tied before need not be there now.
@@ -152,7 +206,7 @@ func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *opencodeapi.AP
 	if !away {
 		id = info.ID
 	}
-	tie, e := attach.OpenTie(dir, id)
+	tie, e := openTie(ctx, dir, id)
 	switch {
 	case e != nil:
 		return nil, e
@@ -168,6 +222,20 @@ func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *opencodeapi.AP
 	}
 	return tie, nil
 }
+
+// openTie opens a tie. A relay that writes to its session has it for a moment.
+func openTie(ctx context.Context, dir, id string) (tie *attach.Tie, err error) {
+	for end := time.Now().Add(tieWait); ; {
+		tie, err = attach.OpenTie(dir, id)
+		if fault.CodeOf(err) != fault.InUse || time.Now().After(end) || ctx.Err() != nil {
+			return tie, err
+		}
+		time.Sleep(tieWait / 50)
+	}
+}
+
+// tieWait is how long a tie that another process has is waited for.
+const tieWait = time.Second
 
 // sessionToAttach returns the session of --session or of the tie, or a new one.
 func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
@@ -188,6 +256,12 @@ func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *at
 	case tie.Session() != "" && batch == "":
 		return h.session(ctx, c, tie.Session())
 	}
+	if batch == "" {
+		s, err := h.adopt(ctx, c, f, tie)
+		if s != nil || err != nil {
+			return s, err
+		}
+	}
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
@@ -206,6 +280,30 @@ func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *at
 		return nil, errors.Join(refused, tie.SetSession("", capability.Ref{}, "")) // another is begun the next time
 	}
 	if err != nil && fault.CodeOf(err) != fault.AlreadyExists { // an earlier process has committed it
+		return nil, err
+	}
+	return s, tie.SetSession(s.ID(), capability.Ref{}, "")
+}
+
+// adopt returns the session in which a relay of this home folder has shared opencode's session, which the tie then goes on with; nil if there is none,
+// or that relay runs and goes on with it by itself.
+func (h *homeFlags) adopt(ctx context.Context, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+	if f.listen == "" {
+		unlock, err := h.lockRelay(ctx)
+		if fault.CodeOf(err) == fault.InUse {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	dir, err := h.relayDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := relay.Adopt(ctx, c, dir, tie.Opencode(), tie.KeysName())
+	if s == nil || err != nil {
 		return nil, err
 	}
 	return s, tie.SetSession(s.ID(), capability.Ref{}, "")

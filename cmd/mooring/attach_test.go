@@ -5,6 +5,7 @@
 package main
 
 import (
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +27,9 @@ func TestAttachToWhatIsNotThere(t *testing.T) {
 		{exitUsage, "--url is not an address of opencode's", []string{"--url", "ftp://user:secret-word@" + at}},
 		{exitUsage, "--url is not an address of opencode's", []string{"--url", "http://user:secret-word@" + at + "/?a=b"}},
 		{exitUsage, "names another machine (example.org): say --remote", []string{"--url", "http://user:secret-word@example.org"}},
+		{exitUsage, "--listen 0.0.0.0:7601: a relay serves this machine alone", []string{"--listen", "0.0.0.0:7601"}},
+		{exitUsage, "--listen \"7601\" is not HOST:PORT", []string{"--listen", "7601"}},
+		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--listen", "127.0.0.1:0"}},
 		{exitUsage, "--label is for a new session", []string{"--label", "a", "--session", "ses_x"}},
 		{exitRefused, "is not opencode: it has no sessions", []string{"--url", "http://" + r.proxy.Addr()}},
 	} {
@@ -41,4 +45,37 @@ func TestAttachToWhatIsNotThere(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("there is a tie: %v, %v", left, err)
 	}
+}
+
+// A home folder has one relay, by itself or in an attach, whichever is there first; one that is killed leaves it to the next.
+func TestAttachListensAlone(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // an opencode that is being started
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	attach := []string{"attach", "opencode", "--owner", r.owner(), "--url", "http://" + silent.Addr().String(), "--listen"}
+	at := freeAddr(t)
+	p, _ := r.relay("--to", r.owner(), "--listen", at)
+	r.fails(exitRefused, "another program listens there", append(attach, at)...)
+	r.fails(exitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
+	p.stopped()
+
+	p = r.process(append(attach, at)...)
+	p.start()
+	defer func() { _ = p.cmd.Process.Kill() }() // it may be dead
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	r.fails(exitRefused, "another program listens there", "relay", "--to", r.owner(), "--listen", at)
+	r.fails(exitRefused, "another mooring relay runs with the home folder", "relay", "--to", r.owner(), "--listen", "127.0.0.1:0")
+	r.fails(exitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
+	_ = p.cmd.Process.Kill()
+	p.end()
+	p, _ = r.relay("--to", r.owner(), "--listen", at)
+	p.stopped()
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/relay"
 )
@@ -81,11 +82,8 @@ func (o *relayOptions) check() (list []*url.URL, err error) {
 	if o.to == "" {
 		return nil, fault.Usage.With("say where to: --to REF, which may create sessions in a space")
 	}
-	if err := checkListen("--listen", o.listen); err != nil {
+	if err := checkRelayListen(o.listen); err != nil {
 		return nil, err
-	}
-	if !loopback.Is(o.listen) {
-		return nil, fault.Usage.With("--listen %s: a relay serves this machine alone, since whoever reaches it may share: use 127.0.0.1, [::1] or localhost", o.listen)
 	}
 	for _, text := range o.opencode {
 		u, err := url.Parse(text)
@@ -100,6 +98,17 @@ func (o *relayOptions) check() (list []*url.URL, err error) {
 		list = append(list, u)
 	}
 	return list, nil
+}
+
+// checkRelayListen refuses a --listen of a relay that others reach.
+func checkRelayListen(address string) error {
+	if err := checkListen("--listen", address); err != nil {
+		return err
+	}
+	if !loopback.Is(address) {
+		return fault.Usage.With("--listen %s: a relay serves this machine alone, since whoever reaches it may share: use 127.0.0.1, [::1] or localhost", address)
+	}
+	return nil
 }
 
 // relay runs a relay until ctx ends.
@@ -126,15 +135,18 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	space, err := h.relaySpace(ctx, c, o.to)
+	space, err := h.space(ctx, c, o.to, "--to", capability.Create)
+	if err == nil {
+		err = h.checkRelaySpace(ctx, c, space, "--to")
+	}
 	if err != nil {
 		return err
 	}
-	dir, err := h.relayDir()
+	ties, err := h.tiesDir()
 	if err != nil {
 		return err
 	}
-	r, err := relay.New(ctx, relay.Config{Client: c, Space: space, Dir: dir, Opencode: apis, Log: slog.New(slog.NewTextHandler(&escapingWriter{w: h.env.err}, nil))})
+	r, err := h.newRelay(ctx, relay.Config{Client: c, Space: space, Opencode: apis, Ties: &attach.Ties{Client: c, Dir: ties}})
 	if err != nil {
 		return err
 	}
@@ -142,7 +154,16 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 	if err := h.announceRelay(ln, space.Ref()); err != nil {
 		return err
 	}
-	return h.serveRelay(ctx, ln, c, r)
+	return h.reporting(ctx, c, func(ctx context.Context) error { return serveRelay(ctx, ln, r) })
+}
+
+// newRelay returns a relay on the home folder.
+func (h *homeFlags) newRelay(ctx context.Context, cfg relay.Config) (r *relay.Relay, err error) {
+	if cfg.Dir, err = h.relayDir(); err != nil {
+		return nil, err
+	}
+	cfg.Log = slog.New(slog.NewTextHandler(&escapingWriter{w: h.env.err}, nil))
+	return relay.New(ctx, cfg)
 }
 
 func (h *homeFlags) relayDir() (string, error) {
@@ -160,34 +181,30 @@ func (h *homeFlags) lockRelay(ctx context.Context) (unlock func(), err error) {
 	defer cancel()
 	unlock, err = lockFolder(wait, filepath.Join(dir, "relay.lock"))
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		err = fault.InUse.Because(err, "another mooring relay runs with the home folder %s: one is enough for any number of opencodes", dir)
+		err = fault.InUse.Because(err, "another mooring relay runs with the home folder %s, by itself or in mooring attach --listen: one is enough for any number of opencodes", dir)
 	}
 	return unlock, err
 }
 
-// relaySpace returns the space of --to. The server is asked whether the ref may create there, if it can be reached.
-func (h *homeFlags) relaySpace(ctx context.Context, c *client.Client, arg string) (*client.Space, error) {
-	space, err := h.space(ctx, c, arg, "--to", capability.Create)
-	if err != nil {
-		return nil, err
-	}
+// checkRelaySpace asks the server, if it can be reached, whether a relay's ref, which the user named in from, may create sessions.
+func (h *homeFlags) checkRelaySpace(ctx context.Context, c *client.Client, space *client.Space, from string) error {
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	d, err := space.Describe(wait)
 	switch code := fault.CodeOf(err); {
 	case ctx.Err() != nil:
-		return nil, fault.Canceled.With("stopped before it was done")
+		return fault.Canceled.With("stopped before it was done")
 	case err == nil && d.Grant.Dead != fault.None:
-		return nil, d.Grant.Dead.With("--to: the ref allows nothing any more: make another")
+		return d.Grant.Dead.With("%s: the ref allows nothing any more: make another", from)
 	case err == nil && !d.Grant.Rights.Has(capability.Create):
-		return nil, fault.MissingRight.With("--to: the ref allows %s, and a relay makes sessions: use one that carries create (mooring share @owner.ref --rights create)", d.Grant.Rights)
+		return fault.MissingRight.With("%s: the ref allows %s, and a relay makes sessions: use one that carries create (mooring share @owner.ref --rights create)", from, d.Grant.Rights)
 	case err == nil:
-		return space, nil
+		return nil
 	case code.Authority():
-		return nil, fmt.Errorf("--to: %w", err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	fmt.Fprintf(h.env.err, "the server is away (%s): what opencode shares is kept here until it is back\n", sanitizeLine(messageOf(err)))
-	return space, nil
+	return nil
 }
 
 // announceRelay prints where the relay listens, and what opencode's config is to say.
@@ -201,7 +218,7 @@ func (h *homeFlags) announceRelay(ln net.Listener, to capability.Ref) error {
 const relayStop = 10 * time.Second
 
 // serveRelay serves until ctx ends or something fails.
-func (h *homeFlags) serveRelay(ctx context.Context, ln net.Listener, c *client.Client, r *relay.Relay) error {
+func serveRelay(ctx context.Context, ln net.Listener, r *relay.Relay) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	web := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
@@ -211,11 +228,6 @@ func (h *homeFlags) serveRelay(ctx context.Context, ln net.Listener, c *client.C
 	go func() {
 		defer close(ended)
 		_ = r.Run(ctx) // nil
-	}()
-	reported := make(chan struct{})
-	go func() {
-		defer close(reported)
-		h.reportRelay(ctx, c)
 	}()
 	var err error
 	select {
@@ -230,10 +242,21 @@ func (h *homeFlags) serveRelay(ctx context.Context, ln net.Listener, c *client.C
 	}
 	cancel()
 	<-ended
-	<-reported
-	if err == nil {
-		h.sayPending(context.WithoutCancel(ctx), c)
-	}
+	return err
+}
+
+// reporting calls work and says meanwhile when the server is away, and at its end what waits.
+func (h *homeFlags) reporting(ctx context.Context, c *client.Client, work func(context.Context) error) error {
+	watching, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.reportRelay(watching, c)
+	}()
+	err := work(ctx)
+	stop()
+	<-ended
+	h.sayPending(context.WithoutCancel(ctx), c)
 	return err
 }
 

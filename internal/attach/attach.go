@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer cancel()
 	a := &attachment{cfg: cfg, id: cfg.Tie.rec.Opencode, api: cfg.Opencode, ctx: ctx, work: context.WithoutCancel(ctx), posts: make(chan func() error), closed: make(chan struct{}),
 		tickets: make(chan client.Ticket, 1), prompts: newPrompts(cfg.Tie.rec.Prompt), asks: newAsks()}
-	m := mirror.New(cfg.Session, cfg.Tie.name+keysSuffix, a.record)
+	m := mirror.New(cfg.Session, cfg.Tie.KeysName(), a.record)
 	if err := m.Load(); err != nil {
 		return err
 	}

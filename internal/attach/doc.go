@@ -8,6 +8,9 @@
 // and compared with what was put (compare.go); of a turn that has ended the newest messages are compared too, since opencode's events are not in all
 // what it keeps. A part that streams grows by deltas, which opencode itself keeps only when it is whole.
 //
+// A relay that shares the session (--listen, or another process) does not write what is recorded here: who writes holds the tie's lock, and uses
+// its file of keys (ties.go).
+//
 // # Prompts are handed over at most once
 //
 // A prompt's message has an id that is made here and is in the tie's file before opencode is sent it (tie.go). So its fate is never unknown:

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -43,9 +41,7 @@ const (
 
 // OpenTie opens or makes the tie of one of opencode's sessions, in a folder.
 func OpenTie(dir, opencode string) (*Tie, error) {
-	if opencode == "" || len(opencode) > 100 || strings.ContainsFunc(opencode, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '_'
-	}) {
+	if !isID(opencode) {
 		return nil, fault.BadArgument.With("%q is no id of opencode's sessions", fault.Clip(opencode))
 	}
 	t := &Tie{name: filepath.Join(dir, opencode), rec: tieRecord{Opencode: opencode}}
@@ -71,20 +67,15 @@ func OpenTie(dir, opencode string) (*Tie, error) {
 }
 
 func (t *Tie) read() error {
-	text, err := os.ReadFile(t.name + tieSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	rec, err := readTie(t.name)
+	if err == nil && rec.Opencode != "" {
+		t.rec = rec
 	}
-	if err != nil {
-		return fmt.Errorf("read the tie: %w", err)
-	}
-	var rec tieRecord
-	if err := json.Unmarshal(text, &rec); err != nil || rec.Opencode != t.rec.Opencode {
-		return fault.OutboxDamaged.With("the file %s is damaged: move it away to begin with another session", t.name+tieSuffix)
-	}
-	t.rec = rec
-	return nil
+	return err
 }
+
+// KeysName returns the name of the file of keys that were put into the session (package putkeys).
+func (t *Tie) KeysName() string { return t.name + keysSuffix }
 
 // Close gives the tie back.
 func (t *Tie) Close() error { return filelock.Close(t.lock) }

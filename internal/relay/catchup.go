@@ -55,7 +55,7 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 	if err != nil || from == nil {
 		return err == nil && s.caughtUp(misses), err
 	}
-	turn := r.queue.Join(s.rec.ID)
+	turn := r.queue.Join(s.turn())
 	defer turn.Leave()
 	if err := turn.Wait(ctx, turnTimeout); err != nil {
 		return false, err
@@ -78,6 +78,11 @@ func (r *Relay) catchUp(ctx context.Context, s *share) (done bool, err error) {
 		_ = s.end(context.WithoutCancel(ctx)) // or Run does, later
 		return true, nil
 	}
+	unlock, ok, err := s.lock()
+	if err != nil || !ok { // an attach compares its session itself
+		return err == nil && s.caughtUp(misses), err
+	}
+	defer unlock()
 	defer s.mirror.Unload() // which few shares need again
 	if err := r.compare(ctx, s, from, info); err != nil {
 		return false, err

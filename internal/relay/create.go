@@ -20,9 +20,13 @@ func (r *Relay) create(ctx context.Context, external string) (*opencode.CreateRe
 	}
 	r.creating.Lock()
 	defer r.creating.Unlock()
-	s, err := r.recent(external)
+	tied, err := r.tied(ctx, external)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.recent(external, tied)
 	if s == nil && err == nil {
-		s, err = r.make(ctx, external)
+		s, err = r.make(ctx, external, tied)
 	}
 	if err != nil {
 		return nil, err
@@ -34,14 +38,18 @@ func (r *Relay) create(ctx context.Context, external string) (*opencode.CreateRe
 	return &opencode.CreateReply{ID: s.rec.ID, URL: s.rec.URL, Secret: secret}, nil
 }
 
-// recent returns the share that a create repeats; nil if there is none. The error is Overloaded if there are too many shares for another.
-func (r *Relay) recent(external string) (found *share, err error) {
+// recent returns the share that a create repeats, of the tied session if there is one; nil if there is none. The error is Overloaded if there are too
+// many shares for another.
+func (r *Relay) recent(external string, tied *client.Session) (found *share, err error) {
 	now, living := r.cfg.Now().UnixMilli(), 0
 	for _, s := range r.all() {
 		if s.living() != nil {
 			continue
 		}
 		living++
+		if tied != nil && s.session.ID() != tied.ID() {
+			continue
+		}
 		if age := now - s.rec.Created; s.rec.External == external && age >= 0 && age < dedupeFor.Milliseconds() && (found == nil || s.rec.Created > found.rec.Created) {
 			found = s
 		}
@@ -73,16 +81,28 @@ func (r *Relay) checkSpace(ctx context.Context) error {
 	return nil
 }
 
-// make makes a share's session, durable in the outbox.
-func (r *Relay) make(ctx context.Context, external string) (*share, error) {
-	if err := r.checkSpace(ctx); err != nil {
-		return nil, err
+// make makes a share, durable in the outbox: with a session of its own, or of the tied one.
+func (r *Relay) make(ctx context.Context, external string, tied *client.Session) (*share, error) {
+	rec := record{External: external, Batch: outbox.NewBatchID(), Created: r.cfg.Now().UnixMilli()}
+	kept, owner := tied, capability.Ref{}
+	var b *client.Batch
+	if tied != nil {
+		if err := r.checkShare(ctx, tied); err != nil {
+			return nil, err
+		}
+		owner, b = tied.Ref(), tied.Batch().SetID(rec.Batch)
+		rec.Tied, rec.Session = true, tied.ID()
+	} else {
+		if err := r.checkSpace(ctx); err != nil {
+			return nil, err
+		}
+		owner = r.cfg.Space.NewOwner()
+		kept, b = r.cfg.Space.Create(client.CreateOptions{External: external, SharedExternal: true, ByTime: true, Label: "opencode session", Owner: owner, BatchID: rec.Batch})
 	}
-	owner := r.cfg.Space.NewOwner()
-	made, b := r.cfg.Space.Create(client.CreateOptions{External: external, SharedExternal: true, ByTime: true, Label: "opencode session", Owner: owner, BatchID: outbox.NewBatchID()})
 	reader, _ := b.Share(client.ShareOptions{Rights: capability.Read, Public: true, Label: "opencode readers"})
 	id := capability.PublicID(reader.ID, reader.Secret.Hash())
-	s := r.shareOf(made, record{ID: id, External: external, Owner: owner.Text(), Reader: reader.ID, URL: owner.WebAddress() + "/share/" + id, Batch: b.ID(), Created: r.cfg.Now().UnixMilli()})
+	rec.ID, rec.Owner, rec.Reader, rec.URL = id, owner.Text(), reader.ID, owner.WebAddress()+"/share/"+id
+	s := r.shareOf(kept, rec)
 	if err := s.save(); err != nil {
 		return nil, err
 	}

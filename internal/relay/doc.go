@@ -25,10 +25,13 @@
 // (catchup.go); not what is too large for a session, which the share says that it lacks. So that this is little, a file beside the share's has
 // the keys that were put with hashes of their values (package putkeys).
 //
+// A session that mooring attach records with the same home folder is shared as it is recorded there, and not recorded a second time (tied.go).
+//
 // Words:
 //
 //	share     one of opencode's sessions, under a public id
 //	secret    what opencode shows with each sync; its hash is stored
+//	tied      of a share: its session is one that attach records
 //	catch up  to read a session from opencode itself, since something may have been missed
 //
 // # Lock order

@@ -75,7 +75,7 @@ func onAFullDisk(t *testing.T, disk *smalldisk.Disk) {
 	if ends, made := readRecord(t, disk.Dir, ends.ID), readRecord(t, disk.Dir, made.ID); !ends.EndSent || ends.Ended == 0 || !made.Made {
 		t.Errorf("the files have %+v and %+v", ends, made)
 	}
-	text = string(readFile(t, keysName(disk.Dir, c.ID)))
+	text = string(readFile(t, keysOf(disk.Dir, c.ID)))
 	for line := range strings.Lines(text) {
 		if strings.Count(line, "message/") > 1 || !strings.HasSuffix(line, "\n") {
 			t.Errorf("the file of keys has the line %q", line)

@@ -86,7 +86,7 @@ func (r *Relay) serveDelete(w http.ResponseWriter, req *http.Request) {
 		s, err = r.open(req.PathValue("id"), body.Secret)
 	}
 	if err == nil {
-		turn := r.queue.Join(s.rec.ID)
+		turn := r.queue.Join(s.turn())
 		defer turn.Leave()
 		if err = turn.Wait(req.Context(), turnTimeout); err == nil {
 			err = s.end(context.WithoutCancel(req.Context()))

@@ -4,6 +4,7 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
@@ -21,7 +23,7 @@ import (
 type record struct {
 	ID       string   `json:"id"` // the public id
 	External string   `json:"external"`
-	Owner    string   `json:"owner"`  // the text of the session's owner's ref
+	Owner    string   `json:"owner"`  // the text of the ref by which the session is reached: its owner's, or a tied session's
 	Reader   string   `json:"reader"` // the id of the ref that has the public id
 	URL      string   `json:"url"`    // the real server's page
 	Batch    string   `json:"batch"`  // that creates the session
@@ -31,6 +33,8 @@ type record struct {
 	Ended    int64    `json:"ended,omitempty"`   // when
 	EndBatch string   `json:"end,omitempty"`     // that revokes the reader's ref
 	EndSent  bool     `json:"endSent,omitempty"` // that batch is in the outbox, or the server has ended the share
+	Tied     bool     `json:"tied,omitempty"`    // it is of a session that attach records
+	Session  string   `json:"session,omitempty"` // that session's id, which the ref may be above
 }
 
 // shareSuffix ends the name of a share's file, which begins with its public id; keysSuffix that of its keys.
@@ -39,7 +43,7 @@ const (
 	keysSuffix  = ".keys"
 )
 
-func keysName(dir, id string) string { return filepath.Join(dir, id+keysSuffix) }
+func keysOf(dir, id string) string { return filepath.Join(dir, id+keysSuffix) }
 
 // readRecords reads the files of all shares of a folder, in the order of their creation. What a crash left half written is removed.
 func readRecords(dir string) (list []record, err error) {
@@ -82,6 +86,26 @@ func (rec *record) write(dir string) error {
 		return fmt.Errorf("keep the share: %w", err)
 	}
 	return nil
+}
+
+// open returns the share's session.
+func (rec *record) open(ctx context.Context, c *client.Client) (*client.Session, error) {
+	ref, err := capability.ParseRef(rec.Owner)
+	if err != nil {
+		return nil, err
+	}
+	if capability.IsSpace(ref.Target()) {
+		space, err := c.Space(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		return space.Open(rec.Session)
+	}
+	s, err := c.Session(ctx, ref)
+	if err == nil && rec.Session != "" && rec.Session != s.ID() {
+		s, err = s.Open(rec.Session)
+	}
+	return s, err
 }
 
 // remove removes the files of a share.

@@ -51,6 +51,9 @@ type Config struct {
 	// opencode sends it again.
 	Opencode []*url.URL
 
+	// Ties, if not nil, are what mooring attach records with the same home folder: a session of these is shared and not recorded a second time.
+	Ties Ties
+
 	Now func() time.Time // nil is time.Now
 }
 

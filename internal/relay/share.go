@@ -21,7 +21,9 @@ import (
 type share struct {
 	relay   *Relay
 	session *client.Session
-	mirror  *mirror.Mirror // of who has the share's turn
+	mirror  *mirror.Mirror // of who has the share's turn, as the next two
+	models  *mirror.Mirror // of a tied session, for models alone
+	dropped bool           // something that an attach records
 	said    string         // the last error of catching up that was logged; of Run
 
 	mu        sync.Mutex // guards the rest
@@ -35,11 +37,10 @@ type share struct {
 
 // newShare returns the share of a record.
 func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
-	owner, err := capability.ParseRef(rec.Owner)
-	if err != nil {
-		return nil, err
+	if rec.Tied && r.cfg.Ties == nil {
+		return nil, fault.Usage.With("the session is one that mooring attach records, and the relay was not told of ties")
 	}
-	kept, err := r.cfg.Client.Session(ctx, owner)
+	kept, err := rec.open(ctx, r.cfg.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,10 @@ func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
 // shareOf returns the share of a record, which is kept in a session.
 func (r *Relay) shareOf(kept *client.Session, rec record) *share {
 	s := &share{relay: r, session: kept, rec: rec}
-	s.mirror = mirror.New(kept, keysName(r.cfg.Dir, rec.ID), s.commit)
+	own := mirror.New(kept, keysOf(r.cfg.Dir, rec.ID), s.commit)
+	if s.mirror = own; rec.Tied {
+		s.mirror, s.models = mirror.New(kept, r.cfg.Ties.KeysName(rec.External), s.commit), own
+	}
 	return s
 }
 

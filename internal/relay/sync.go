@@ -57,7 +57,7 @@ func (r *Relay) sync(w http.ResponseWriter, req *http.Request) (n int, err error
 				err = s.living()
 			}
 			if err == nil {
-				run = &syncRun{share: s, turn: r.queue.Join(s.rec.ID), sync: opencode.NewSync(s.rec.External, r.limits)}
+				run = &syncRun{share: s, turn: r.queue.Join(s.turn()), sync: opencode.NewSync(s.rec.External, r.limits)}
 			}
 			return err
 		},
@@ -103,7 +103,7 @@ func (s *syncRun) flush(ctx context.Context) error {
 		if err := s.share.living(); err != nil { // it may have ended while this one waited
 			return err
 		}
-		if err := s.share.mirror.Commit(ctx, piece); err != nil {
+		if err := s.share.put(ctx, piece); err != nil {
 			return err
 		}
 	}
