@@ -11,39 +11,11 @@ import { Attach } from "../rig/attach.js";
 import { Commands, Server } from "../rig/mooring.js";
 import { freePort } from "../rig/relay.js";
 import { choices } from "../rig/seed.js";
+import { Storm } from "../rig/storm.js";
 import { until } from "../rig/wait.js";
 import { Machine } from "./machine.js";
 import { Model } from "./model.js";
-
-const ask = { edit: "ask", bash: "ask" };
-
-/** A server, a model, an opencode with a session, and what is tied to it. */
-async function rig(t, { permission = ask, env = {}, between } = {}) {
-  const server = await Server.start(t);
-  const model = await Model.start(t);
-  const port = await freePort();
-  const machine = await Machine.with(t, "attach", { share: server.origin, model, permission, env });
-  await machine.start(port);
-  const { id } = await machine.ask("POST", "/session", {});
-  const commands = await Commands.with(t);
-  await commands.run(["session", "list", "--owner", await server.owner()]);
-  const phone = path.join(machine.project, "..", "phone.ref");
-  const at = between === undefined ? port : await between.start(t, port);
-  const attach = await Attach.start(t, commands.home, ["--url", `http://127.0.0.1:${at}`, "--opencode-session", id]);
-  await commands.run(["share", attach.session, "--rights", "read,ask,answer", "--to", phone]);
-  const lines = async (args) => (await commands.run(args)).split("\n").filter((l) => l !== "").map((l) => JSON.parse(l));
-  const requests = () => lines(["session", "requests", attach.session, "--all", "--json"]);
-  return {
-    server, model, machine, commands, attach, id, port,
-    requests,
-    ask: async (...args) => (await commands.run(["session", "ask", `@${phone}`, ...args])).trim(),
-    answer: (...args) => commands.run(["session", "answer", `@${phone}`, ...args]),
-    ended: (id) => until(`request ${id} ends`, async () => (await requests()).find((r) => r.request === id && ["answered", "unknown", "withdrawn"].includes(r.state))),
-    open: (kind, but = []) => until(`a ${kind} is asked`, async () => (await requests()).find((r) => r.kind === kind && r.state === "open" && !but.includes(r.request))),
-    export: async () => JSON.parse(await commands.run(["session", "export", attach.session])),
-    lines,
-  };
-}
+import { ask, rig, same } from "./tied.js";
 
 /** Stands between attach and opencode, and knows when a prompt is handed over. */
 class Between {
@@ -74,15 +46,6 @@ class Between {
     });
     return server.address().port;
   }
-}
-
-/** The session is what opencode has. */
-async function same(r) {
-  await until("the session equals opencode's", async () => {
-    const { info, messages } = await r.export();
-    assert.deepEqual({ info, messages }, await r.machine.state(r.id));
-    return true;
-  }, 30_000);
 }
 
 test("opencode is recorded, prompted, stopped, and goes on after attach was ended", async (t) => {
@@ -396,20 +359,13 @@ test("over kills of attach, opencode and server each prompt has one fate and the
   };
 
   // Kills of each, for itself and at any moment; permissions are answered on either side.
-  const kills = { attach: 0, opencode: 0, server: 0 };
-  let storm = true;
-  const disturb = async (name, every, down, kill, start) => {
-    while (storm) {
-      await pause(every / 2 + random.below(every));
-      if (!storm) return;
-      await kill();
-      kills[name]++;
-      await pause(random.below(down));
-      await start();
-    }
-  };
+  const storm = new Storm(random);
+  storm.disturb("attach", { every: 2500, down: 400, kill: () => r.attach.end("SIGKILL"), start: () => r.attach.start() });
+  storm.disturb("server", { every: 5000, down: 2500, kill: () => r.server.kill(), start: () => r.server.start() });
+  storm.disturb("opencode", { every: 9000, down: 500, kill: () => r.machine.stop(), start: () => r.machine.start(r.port) });
+  const { kills } = storm;
   const answer = async () => {
-    while (storm || !(await over())) {
+    while (storm.raging || !(await over())) {
       await pause(300);
       try {
         // One that is being started may never answer what came too early.
@@ -427,18 +383,12 @@ test("over kills of attach, opencode and server each prompt has one fate and the
     const list = (await r.requests().catch(() => [])).filter((q) => q.kind === "prompt");
     return ids.length === prompts && list.length === prompts && list.every((q) => ["answered", "unknown", "withdrawn"].includes(q.state));
   };
-  const storms = [
-    disturb("attach", 2500, 400, () => r.attach.end("SIGKILL"), () => r.attach.start()),
-    disturb("server", 5000, 2500, () => r.server.kill(), () => r.server.start()),
-    disturb("opencode", 9000, 500, () => r.machine.stop(), () => r.machine.start(r.port)),
-  ];
   const answers = answer();
   for (let n = 0; n < prompts; n++) {
     ids.push(await r.ask("prompt", `${tag(n)} do it.`));
     await pause(random.below(5000));
   }
-  storm = false;
-  await Promise.all(storms);
+  await storm.end();
   await until("every prompt has its end", over, 180_000).catch(async (err) => {
     t.diagnostic(`killed: ${JSON.stringify(kills)}`);
     t.diagnostic(r.attach.log);

@@ -6,6 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { Commands, Server } from "../rig/mooring.js";
 import { freePort, Relay } from "../rig/relay.js";
 import { choices } from "../rig/seed.js";
+import { Storm } from "../rig/storm.js";
 import { until } from "../rig/wait.js";
 import { held } from "./held.js";
 import { Machine } from "./machine.js";
@@ -24,19 +25,10 @@ test("nothing that opencode sends is lost or doubled while relay and server are 
   assert.match(url, new RegExp(`^${server.origin}/share/[A-Za-z0-9_-]+$`), "the link is the real server's");
 
   // Kills of both, each for itself and at any moment.
-  const kills = { relay: 0, server: 0 };
-  let storm = true;
-  const disturb = async (name, what) => {
-    while (storm) {
-      await pause(200 + random.below(1500));
-      if (!storm) return;
-      await what.kill();
-      kills[name]++;
-      await pause(random.below(name === "server" ? 2500 : 400));
-      await what.start();
-    }
-  };
-  const storms = [disturb("relay", relay), disturb("server", server)];
+  const storm = new Storm(random);
+  storm.disturb("relay", { every: 1000, down: 400, kill: () => relay.kill(), start: () => relay.start() });
+  storm.disturb("server", { every: 1000, down: 2500, kill: () => server.kill(), start: () => server.start() });
+  const { kills } = storm;
 
   const slowly = (text) => text.split(" ").flatMap((word) => [{ until: () => pause(random.below(120)) }, { text: `${word} ` }]);
   const words = "what is said here comes word by word and not at once so that it is written while others are killed and start again";
@@ -57,8 +49,7 @@ test("nothing that opencode sends is lost or doubled while relay and server are 
     }
     if (round === 2) await one.ask("POST", `/session/${id}/unrevert`);
   }
-  storm = false;
-  await Promise.all(storms);
+  await storm.end();
   t.diagnostic(`the relay was killed ${kills.relay} times, the server ${kills.server} times`);
   assert.ok(kills.relay > 5 && kills.server > 2, "there was a storm");
   model.done();

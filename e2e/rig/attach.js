@@ -28,7 +28,8 @@ export class Attach {
     return a;
   }
 
-  async start(more = []) {
+  /** Starts it, with more flags; gives the session's id, which is the same as before unless it is tied to `other` things. */
+  async start(more = [], { other = false } = {}) {
     const child = spawn(mooring(), ["attach", "opencode", "--home", this.#home, ...this.#args, ...more], { stdio: ["ignore", "pipe", "pipe"], env: this.#env });
     this.#child = child;
     this.#exit = once(child, "exit");
@@ -39,8 +40,9 @@ export class Attach {
       assert.equal(child.exitCode, null, `it ended: ${this.log}`);
       return /^(ses_\S+)\n/.exec(out)?.[1];
     });
+    if (other) return session;
     if (this.session !== "") assert.equal(session, this.session, "it goes on with the same session");
-    this.session = session;
+    return (this.session = session);
   }
 
   /** Ends it, and gives its exit code. */
