@@ -9,6 +9,7 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { Attach } from "../rig/attach.js";
 import { Commands, Server } from "../rig/mooring.js";
+import { Prompts } from "../rig/prompts.js";
 import { freePort } from "../rig/relay.js";
 import { choices } from "../rig/seed.js";
 import { Storm } from "../rig/storm.js";
@@ -342,17 +343,11 @@ test("a prompt is one message wherever attach was killed", async (t) => {
 test("over kills of attach, opencode and server each prompt has one fate and the session is opencode's", async (t) => {
   const random = choices(t);
   const r = await rig(t);
-  const prompts = 10;
+  const prompts = new Prompts(10);
   const words = "what is said here comes word by word and not at once";
   const slowly = (text) => text.split(" ").flatMap((word) => [{ until: () => pause(random.below(80)) }, { text: `${word} ` }]);
-  const tag = (n) => `<<prompt ${n}>>`;
-  const doubled = [];
   r.model.otherwise = (messages) => {
-    const said = messages.filter((m) => m.role === "user").map((m) => JSON.stringify(m.content));
-    for (let n = 0; n < prompts; n++) {
-      const times = said.join("\n").split(tag(n)).length - 1;
-      if (times > 1) doubled.push(`${tag(n)} ${times} times`);
-    }
+    prompts.seen(messages);
     const last = messages.at(-1);
     if (last.role === "user" && random.chance(0.6)) return [...slowly(words), { call: "bash", input: { command: `echo ${random.below(1000)}`, description: "Say it" } }];
     return slowly(words);
@@ -381,11 +376,11 @@ test("over kills of attach, opencode and server each prompt has one fate and the
   const ids = [];
   const over = async () => {
     const list = (await r.requests().catch(() => [])).filter((q) => q.kind === "prompt");
-    return ids.length === prompts && list.length === prompts && list.every((q) => ["answered", "unknown", "withdrawn"].includes(q.state));
+    return ids.length === prompts.count && list.length === prompts.count && list.every((q) => ["answered", "unknown", "withdrawn"].includes(q.state));
   };
   const answers = answer();
-  for (let n = 0; n < prompts; n++) {
-    ids.push(await r.ask("prompt", `${tag(n)} do it.`));
+  for (let n = 0; n < prompts.count; n++) {
+    ids.push(await r.ask("prompt", prompts.text(n)));
     await pause(random.below(5000));
   }
   await storm.end();
@@ -403,13 +398,13 @@ test("over kills of attach, opencode and server each prompt has one fate and the
 
   const ends = (await r.requests()).filter((q) => q.kind === "prompt");
   assert.deepEqual(ends.filter((q) => q.state !== "answered").map((q) => [q.request, q.state, q.reason]), [], "no fate is unknown");
-  t.diagnostic(`interrupted: ${ends.filter((q) => q.answer.error).length} of ${prompts}`);
-  assert.deepEqual(doubled, [], "at the model");
+  t.diagnostic(`interrupted: ${ends.filter((q) => q.answer.error).length} of ${prompts.count}`);
+  assert.deepEqual(prompts.doubled, [], "at the model");
   await same(r);
   const exported = await r.machine.export(r.id);
   assert.deepEqual((await r.export()).messages, exported.messages, "the session is what opencode exports");
   const users = exported.messages.filter((m) => m.info.role === "user").map((m) => m.parts.map((p) => p.text).join(""));
-  assert.deepEqual(users.toSorted(), ids.map((_, n) => `${tag(n)} do it.`).toSorted(), "each prompt is one message");
+  assert.deepEqual(users.toSorted(), ids.map((_, n) => prompts.text(n)).toSorted(), "each prompt is one message");
   for (const q of ends.filter((q) => !q.answer.error)) {
     const m = exported.messages.find((m) => m.info.id === q.answer.message);
     assert.equal(exported.messages.find((u) => u.info.id === m.info.parentID).parts[0].metadata.mooring.request, q.request, "it is answered by its own turn");

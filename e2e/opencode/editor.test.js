@@ -2,70 +2,14 @@
 // answers permissions that others may answer, too; killed, it loads the session again.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
-import { Readable, Writable } from "node:stream";
 import { test } from "node:test";
-import { client, ndJsonStream } from "@agentclientprotocol/sdk";
-import { Commands, mooring, Server } from "../rig/mooring.js";
+import { Commands, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
+import { Editor } from "./editor.js";
 import { Machine } from "./machine.js";
 import { Model } from "./model.js";
-
-/** An editor with its agent, a process of `mooring acp`; killed with the test. */
-class Editor {
-  /** The updates of its sessions. */
-  updates = [];
-  /** The permissions that it is asked, each with `answer(kind)`. */
-  asked = [];
-  said = "";
-  #child;
-  #exit;
-  #connection;
-
-  static start(t, commands, machine, flags) {
-    const e = new Editor();
-    e.#child = spawn(mooring(), ["acp", "--home", commands.home, ...flags, "--", ...machine.agent], { stdio: ["pipe", "pipe", "pipe"] });
-    e.#exit = once(e.#child, "exit");
-    e.#child.stderr.setEncoding("utf8").on("data", (text) => (e.said += text));
-    t.after(() => e.end("SIGKILL"));
-    e.#connection = client({ name: "editor" })
-      .onNotification("session/update", ({ params }) => void e.updates.push(params.update))
-      .onRequest("session/request_permission", ({ params }) => new Promise((resolve) => {
-        const answer = (kind) => resolve({ outcome: { outcome: "selected", optionId: params.options.find((o) => o.kind === kind).optionId } });
-        e.asked.push({ ...params, answer });
-      }))
-      .connect(ndJsonStream(Writable.toWeb(e.#child.stdin), Readable.toWeb(e.#child.stdout)));
-    return e;
-  }
-
-  request(method, params) {
-    return this.#connection.agent.request(method, params);
-  }
-
-  notify(method, params) {
-    return this.#connection.agent.notify(method, params);
-  }
-
-  initialize() {
-    return this.request("initialize", { protocolVersion: 1, clientCapabilities: {} });
-  }
-
-  /** The text of the updates of a kind. */
-  text(kind) {
-    return this.updates.filter((u) => u.sessionUpdate === kind).map((u) => u.content.text).join("");
-  }
-
-  /** Ends the agent by a signal, or, without one, as an editor does that is closed; gives its exit code. */
-  async end(signal) {
-    if (signal) this.#child.kill(signal);
-    else this.#child.stdin.end();
-    await this.#exit;
-    return this.#child.exitCode;
-  }
-}
 
 test("an editor and others prompt one opencode, and either answers what it asks", async (t) => {
   const server = await Server.start(t);

@@ -45,6 +45,11 @@ export class Machine {
     return m;
   }
 
+  /** Its home folder, which the environment of its processes names. */
+  get home() {
+    return this.#home;
+  }
+
   /** The command line of this machine's opencode, speaking the Agent Client Protocol. */
   get agent() {
     return ["env", ...Object.entries(this.#env).map(([name, value]) => `${name}=${value}`), binary, "acp"];

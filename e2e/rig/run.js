@@ -9,8 +9,11 @@ import { until } from "./wait.js";
 /** A running `mooring run`, killed with the test. */
 export class Run {
   session;
+  /** What it has written to standard error so far, over all its starts. */
   said = "";
   #commands;
+  #args;
+  #agent;
   #child;
   #exit;
 
@@ -18,17 +21,39 @@ export class Run {
   static async start(t, commands, { dir, agent }, flags) {
     const r = new Run();
     r.#commands = commands;
-    r.#child = spawn(mooring(), ["run", "--home", commands.home, "--dir", dir, ...flags, "--", ...agent], { stdio: ["ignore", "pipe", "pipe"] });
-    r.#exit = once(r.#child, "exit");
-    let out = "";
-    r.#child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
-    r.#child.stderr.setEncoding("utf8").on("data", (text) => (r.said += text));
+    r.#args = ["run", "--home", commands.home, "--dir", dir];
+    r.#agent = agent;
     t.after(() => r.end("SIGKILL"));
-    r.session = await until("the run begins", () => {
-      assert.equal(r.#child.exitCode, null, r.said);
+    await r.start(flags);
+    return r;
+  }
+
+  /** Starts it again, after it has ended, with the session that it had. */
+  again() {
+    return this.start(["--session", this.session]);
+  }
+
+  async start(flags) {
+    const child = spawn(mooring(), [...this.#args, ...flags, "--", ...this.#agent], { stdio: ["ignore", "pipe", "pipe"] });
+    this.#child = child;
+    this.#exit = once(child, "exit");
+    let out = "";
+    child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
+    child.stderr.setEncoding("utf8").on("data", (text) => (this.said += text));
+    this.session = await until("the run begins", () => {
+      assert.equal(child.exitCode, null, this.said);
       return /^(ses_\S+)\n/.exec(out)?.[1];
     });
-    return r;
+  }
+
+  /** The runner's process. */
+  get pid() {
+    return this.#child.pid;
+  }
+
+  /** Whether it has ended. */
+  get over() {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
   /** Ends it by a signal, and gives its exit code. */
