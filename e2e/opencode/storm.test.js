@@ -20,6 +20,9 @@ const count = Math.ceil(Number(process.env.PROMPTS ?? 12) / 2);
 /** How many prompts may wait: the kills are to fall among all of them. */
 const waiting = 3;
 
+/** How long a machine that does much else may need for opencode to start and to answer, in ms. */
+const patience = 180_000;
+
 /**
  * Asks prompts in the session of a runner during a storm, and checks what became of them. `begin` makes the runner, of a machine and a person's
  * commands: its `session`, the number of its process (`pid`), whether that has ended (`over`), `kill`, `start` after that, `end`, and what it has `said`.
@@ -84,7 +87,7 @@ async function storm(t, begin) {
       await until("the prompts go on", async () => {
         if (runner.over) await runner.start();
         return (await requests()).filter(isOver).length >= n + 1 - waiting;
-      }, 180_000);
+      }, patience);
     }
   };
   const told = async (err) => {
@@ -97,7 +100,7 @@ async function storm(t, begin) {
   await until("every prompt has its end", async () => {
     if (runner.over) await runner.start();
     return (await requests()).filter(isOver).length === count;
-  }, 180_000).catch(told);
+  }, patience).catch(told);
   assert.equal(await runner.end(), 0, runner.said);
   assert.deepEqual(withEnvironment(machine.home), [], "nothing of opencode is left");
 
@@ -170,7 +173,7 @@ test("over kills each prompt to mooring acp, behind an editor, is handed to open
       start: () => until("the editor loads its session", () => begun("session/load", { sessionId }).then(() => true, async (err) => {
         await end("SIGKILL");
         throw err; // opencode was killed, or the server is away
-      })),
+      }), patience),
       end: () => end(),
     };
   });

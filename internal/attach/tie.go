@@ -49,7 +49,7 @@ func OpenTie(dir, opencode string) (*Tie, error) {
 	t.lock, err = filelock.Open(t.name + lockSuffix)
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
-		return nil, fault.InUse.With("another mooring attach is tied to opencode's session %s: end that first", opencode)
+		return nil, fault.InUse.With("another mooring attach is tied to opencode's session %s, or a mooring relay writes to it: end that first", opencode)
 	case t.lock == nil:
 		return nil, fmt.Errorf("lock the tie: %w", err)
 	} // else it is locked, or on a file system without locks
