@@ -193,3 +193,20 @@ func TestRunUsage(t *testing.T) {
 		t.Errorf("it ended as %v", got)
 	}
 }
+
+// TestPromptsThatWaitForAnAgentThatDies has prompts that were asked before the agent died: they go on with its next process, and nothing else has to happen.
+func TestPromptsThatWaitForAnAgentThatDies(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []string{"pause:1s die", "say:a pause:1s die"} {
+		t.Run(dies, func(t *testing.T) {
+			t.Parallel()
+			g := newCLI(t, "").runs(acpagent.Script{})
+			g.ask(dies)
+			second := g.ask("say:second")
+			g.until("prompt", "answered", second)
+			if code := g.end(); code != exitOK {
+				t.Errorf("the run ended with %d: %s", code, g.err.String())
+			}
+		})
+	}
+}

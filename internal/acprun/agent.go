@@ -400,6 +400,7 @@ func (r *runner) agentGone(why, state string) error {
 	case state != "failed" || err != nil:
 	case r.everReady:
 		r.cfg.Report(why)
+		err = r.next() // prompts that wait
 	default:
 		err = &openError{why, r.refused}
 	}
