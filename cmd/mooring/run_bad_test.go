@@ -140,18 +140,18 @@ func TestAgentsThatNeverAnswer(t *testing.T) {
 // TestPermissions has the ends of permissions.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	g := newCLI(t, "").runs(acpagent.Script{}, "--permission-timeout", "1s")
+	nobody := newCLI(t, "").runs(acpagent.Script{}, "--permission-timeout", "1s")
+	if got := nobody.until("prompt", "answered", nobody.ask("ask:ls")); !strings.Contains(fmt.Sprint(got["answer"]), "[ls:selected:no]") {
+		t.Errorf("what nobody answered ended as %v", got)
+	}
+	g := newCLI(t, "").runs(acpagent.Script{})
 	for _, c := range []struct{ what, words string }{
 		{"once", "[ls:selected:once]"}, {"always", "[ls:selected:always]"}, {"no", "[ls:selected:no]"},
-		{"nobody", "[ls:selected:no]"}, {"withdraw", "[ls:selected:no]"}, {"stop", "[ls:cancelled:]"},
+		{"withdraw", "[ls:selected:no]"}, {"stop", "[ls:cancelled:]"},
 	} {
 		id := g.ask("ask:ls")
-		p := ""
-		if c.what != "nobody" {
-			p = g.until("permission", "open", "")["request"].(string)
-		}
+		p := g.until("permission", "open", "")["request"].(string)
 		switch c.what {
-		case "nobody":
 		case "stop":
 			g.ok("session", "ask", g.session, "stop", "--message", "turn_"+id)
 		case "withdraw":
@@ -162,11 +162,9 @@ func TestPermissions(t *testing.T) {
 		if got := g.until("prompt", "answered", id); !strings.Contains(fmt.Sprint(got["answer"]), c.words) {
 			t.Errorf("%s: it ended as %v", c.what, got)
 		}
-		if p != "" {
-			for _, r := range g.requests() {
-				if r["kind"] == "permission" && r["state"] == "open" {
-					t.Errorf("%s: a permission is open: %v", c.what, r)
-				}
+		for _, r := range g.requests() {
+			if r["kind"] == "permission" && r["state"] == "open" {
+				t.Errorf("%s: a permission is open: %v", c.what, r)
 			}
 		}
 	}
@@ -177,7 +175,9 @@ func TestRunUsage(t *testing.T) {
 	r := newCLI(t, "")
 	r.fails(exitUsage, "which agent", "run")
 	r.fails(exitUsage, "no folder", "run", "--dir", "/nowhere", "true")
-	r.fails(exitUsage, "--permission-timeout", "run", "--permission-timeout", "0s", "true")
+	for _, timeout := range []string{"0s", "-1s", "300ms", "721h"} {
+		r.fails(exitUsage, "--permission-timeout "+timeout, "run", "--permission-timeout", timeout, "true")
+	}
 	r.fails(exitUsage, "--label", "run", "--session", "ses_1", "--label", "x", "true")
 	r.fails(exitUsage, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
 	r.fails(exitUsage, "not found", "run", "--owner", r.owner(), "no-such-agent")
