@@ -4,18 +4,25 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 )
+
+// creating is held while EnsureDatabase has a file open that it makes.
+var creating sync.Mutex
 
 // EnsureDatabase makes the file of an SQLite database (mode 0600) if it is not there, so
 // that nobody else can read it from its first moment. One that is there, and what
 // SQLite keeps beside it, others can read no more afterwards: SQLite itself gives
 // -wal and -shm the database's mode only when it makes them.
+//
+// It may be called while this process has the database open: a file that is there is not opened. On Unix a process loses all
+// its locks on a file when it closes any descriptor of that; another process that ends would then take the log for
+// abandoned, and remove it with what is committed to it from then on.
 func EnsureDatabase(file string) error {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if err := makeFile(file); err != nil {
 		return err
 	}
-	err = f.Close()
+	var err error
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {
 		info, e := os.Stat(name)
 		if e == nil && info.Mode().Perm()&0o077 != 0 {
@@ -26,4 +33,18 @@ func EnsureDatabase(file string) error {
 		}
 	}
 	return err
+}
+
+// makeFile makes a file that is not there, and checks that one that is there can be written.
+func makeFile(file string) error {
+	creating.Lock()
+	defer creating.Unlock()
+	if _, err := os.Stat(file); err == nil {
+		return checkWritable(file)
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
