@@ -80,7 +80,7 @@ test-slow: ## run the crash and soak tests, minutes long, and those of the bench
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) go test -count=1 -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./cmd/mooring ./internal/bench ./internal/server/node ./internal/store/postgres ./internal/benchfanout ./client ./outbox
-	go test -count=1 -run '^Test(HubStories|ManyFollowersOfThreeReplicas|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
+	go test -count=1 -run '^Test(HubStories|ManyFollowersOfThreeReplicas|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/fanout ./outbox ./internal/session # all their cases
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 
