@@ -117,15 +117,11 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	}
 	var ln net.Listener
 	if f.listen != "" {
-		if ln, err = listenTCP(ctx, "--listen", f.listen); err != nil {
+		var leave func()
+		if ln, leave, err = h.listenRelay(ctx, f.listen); err != nil {
 			return err
 		}
-		defer ln.Close()
-		unlock, err := h.lockRelay(ctx)
-		if err != nil {
-			return err
-		}
-		defer unlock()
+		defer leave()
 	}
 	api := opencodeapi.New(at)
 	tie, err := h.tie(ctx, f, api, ties)

@@ -120,16 +120,11 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 	if err := h.refArg(ctx, o.to).err; err != nil {
 		return err
 	}
-	ln, err := listenTCP(ctx, "--listen", o.listen)
+	ln, leave, err := h.listenRelay(ctx, o.listen)
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
-	unlock, err := h.lockRelay(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	defer leave()
 	c, err := h.open(ctx, false)
 	if err != nil {
 		return err
@@ -155,6 +150,22 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 		return err
 	}
 	return h.reporting(ctx, c, func(ctx context.Context) error { return serveRelay(ctx, ln, r) })
+}
+
+// listenRelay listens for the one relay of the home folder. leave ends both.
+func (h *homeFlags) listenRelay(ctx context.Context, address string) (ln net.Listener, leave func(), err error) {
+	if ln, err = listenTCP(ctx, "--listen", address); err != nil {
+		return nil, nil, err
+	}
+	unlock, err := h.lockRelay(ctx)
+	if err != nil {
+		_ = ln.Close()
+		return nil, nil, err
+	}
+	return ln, func() {
+		unlock()
+		_ = ln.Close() // the server that used it has closed it already
+	}, nil
 }
 
 // newRelay returns a relay on the home folder.

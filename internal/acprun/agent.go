@@ -124,7 +124,7 @@ func (r *runner) postFrom(a *agent, f func() error) {
 	}
 }
 
-// exitWait is how long an agent that has closed its standard output is waited for, so that its exit status can be told.
+// exitWait is how long an agent that has closed its standard output is waited for, so that its exit status is shown.
 const exitWait = time.Second
 
 // ended is called when the agent has closed its standard output.

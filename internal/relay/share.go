@@ -38,7 +38,7 @@ type share struct {
 // newShare returns the share of a record.
 func (r *Relay) newShare(ctx context.Context, rec record) (*share, error) {
 	if rec.Tied && r.cfg.Ties == nil {
-		return nil, fault.Usage.With("the session is one that mooring attach records, and the relay was not told of ties")
+		return nil, fault.Usage.With("the session is one that mooring attach records, and this relay knows of no ties")
 	}
 	kept, err := rec.open(ctx, r.cfg.Client)
 	if err != nil {
