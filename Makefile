@@ -145,7 +145,7 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/claude && npm ci --silent --ignore-scripts
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium

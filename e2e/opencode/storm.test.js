@@ -2,6 +2,7 @@
 // an editor. None is handed over twice, none is lost, and each has one end, which says what opencode got. PROMPTS says how many there are.
 
 import assert from "node:assert/strict";
+import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -50,6 +51,11 @@ async function storm(t, begin) {
   // After nearly each prompt something is killed: at once, at any moment of its turn, or when the model is asked. A runner whose first agent is killed ends, as
   // one does whose agent cannot be started; it is started again.
   const kills = { runner: 0, server: 0, agent: 0 };
+  const stages = {}; // that the runner's journal had, of each prompt; the journal is written anew at times
+  const readJournal = async () => {
+    const lines = (await fs.readFile(path.join(commands.home, "runs", `${runner.session}.jsonl`), "utf8")).split("\n").slice(0, -1);
+    for (const { prompt } of lines.map((line) => JSON.parse(line))) if (prompt !== undefined) (stages[prompt.request] ??= new Set()).add(prompt.stage);
+  };
   const killed = {
     runner: async () => {
       await runner.kill();
@@ -83,6 +89,7 @@ async function storm(t, begin) {
         const victim = random.of(["runner", "server", "agent", "agent"]);
         await killed[victim]();
         kills[victim]++;
+        await readJournal();
       }
       await until("the prompts go on", async () => {
         if (runner.over) await runner.start();
@@ -104,7 +111,8 @@ async function storm(t, begin) {
   assert.equal(await runner.end(), 0, runner.said);
   assert.deepEqual(withEnvironment(machine.home), [], "nothing of opencode is left");
 
-  // What the model got is what the ends say.
+  // What the model got is what the ends say, and a prompt's end is unknown only if its agent or runner was killed while it was handed over.
+  await readJournal();
   const list = await requests();
   assert.deepEqual(list.map((q) => q.request).toSorted(), Array.from({ length: count }, (_, n) => `p${n}`).toSorted(), "each is one request");
   const { messages } = JSON.parse(await commands.run(["session", "export", runner.session]));
@@ -118,6 +126,7 @@ async function storm(t, begin) {
     let [least, most] = [1, 1];
     if (q.state === "unknown") {
       least = 0;
+      if (!stages[q.request].has("handing") || stages[q.request].has("heard")) wrong.push(`${q.request} is unknown, and was ${[...stages[q.request]]}`);
       if (turn.parts.length > 0) wrong.push(`${q.request} is unknown, and opencode had begun: ${JSON.stringify(turn.parts)}`);
     } else if (/did not get it/.test(q.answer?.error)) [end, most, least] = ["refused", 0, 0];
     else if (q.answer?.error !== undefined) [end, least] = ["interrupted", 0]; // it has said something, and may not have asked the model yet
