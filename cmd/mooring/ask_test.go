@@ -3,9 +3,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // A request is asked, listed, answered and refused, with a server and without one.
@@ -29,11 +33,18 @@ func TestAskAndAnswer(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.ok("session", "requests", id, "--kinds", "question", "--json")), &shown); err != nil || len(shown.Choices) != 2 || shown.Choices[0].Label != "the first" || shown.Expires == 0 || len(shown.Digest) != 64 {
 		t.Errorf("%+v: %v", shown, err)
 	}
-	r.fails(exitRefused, "bad_argument", "session", "answer", id, "req_2", "c")
+	if list := r.ok("session", "requests", id, "--kinds", "question"); !strings.Contains(list, "a, b") {
+		t.Errorf("it shows no choices:\n%s", list)
+	}
+	r.fails(exitUsage, "one of its choices: a, b", "session", "answer", id, "req_2", "c")
+	r.fails(exitUsage, "one of its choices: a, b", "session", "answer", id, "req_2")
 	if out := r.ok("session", "answer", id, "req_2", "a"); !strings.Contains(out, "answered req_2 at cursor ") {
 		t.Errorf("it says %s", out)
 	}
-	r.fails(exitRefused, "conflict", "session", "answer", id, "req_2", "b")
+	r.fails(exitRefused, `was answered already by owner, with "the first"`, "session", "answer", id, "req_2", "b")
+	if out := r.ok("session", "answer", id, "req_2", "a"); !strings.Contains(out, "answered so already, by owner") {
+		t.Errorf("answered once more, it says %s", out)
+	}
 	r.fails(exitRefused, "no request none", "session", "answer", id, "none", "b")
 	if out := r.ok("session", "ask", id, "question", "which one?", "--id", "req_2", "--choice", "a=the first", "--choice", "b", "--wait"); out != "the first\n" {
 		t.Errorf("waiting, it prints %q", out)
@@ -41,7 +52,7 @@ func TestAskAndAnswer(t *testing.T) {
 	if out := r.ok("session", "requests", id); strings.Contains(out, "req_2") {
 		t.Errorf("answered, it lists\n%s", out)
 	}
-	if out := r.ok("session", "requests", id, "--all"); !strings.Contains(out, "req_2    question  answered") {
+	if out := r.ok("session", "requests", id, "--all"); !strings.Contains(out, "req_2    question  answered") || !strings.Contains(out, "the first\n") {
 		t.Errorf("with --all it lists\n%s", out)
 	}
 
@@ -52,7 +63,11 @@ func TestAskAndAnswer(t *testing.T) {
 	}
 	r.fails(exitRefused, "missing_right", "session", "ask", phone, "prompt", "more")
 	r.fails(exitRefused, "missing_right", "session", "answer", phone, "req_1", "more")
-	r.fails(exitRefused, "names the turn", "session", "ask", phone, "stop")
+	r.fails(exitUsage, "--message", "session", "ask", phone, "stop")
+	r.fails(exitUsage, "needs a TEXT", "session", "ask", id, "prompt")
+	r.fails(exitUsage, "needs a TEXT", "session", "ask", id, "prompt", "")
+	r.fails(exitUsage, "1s to 30d", "session", "ask", id, "own", "--expires", "60d")
+	r.fails(exitUsage, "an id of its own", "session", "ask", id, "own", "--choice", "a", "--choice", "a=b")
 	r.fails(exitUsage, "--ask", "share", id, "--rights", "read,ask", "--ask", "No")
 	r.fails(exitUsage, "not both", "session", "ask", id, "prompt", "text", "--payload", "{}")
 	r.fails(exitUsage, "not JSON", "session", "ask", id, "prompt", "--payload", "{")
@@ -60,8 +75,24 @@ func TestAskAndAnswer(t *testing.T) {
 	if out := r.ok("session", "requests", id, "--kinds", "own", "--json"); !strings.Contains(out, `"payload":{"text":"from a pipe"}`) {
 		t.Errorf("it lists %s", out)
 	}
-	r.okIn(`{"method":"withdraw","request":"req_3","reason":"late"}`+"\n", "session", "append", id, "-", "--wait")
+	if out := r.ok("session", "withdraw", id, "req_3", "--reason", "late"); !strings.Contains(out, "withdrew req_3 at cursor ") {
+		t.Errorf("withdrawing, it says %s", out)
+	}
+	r.fails(exitRefused, "was withdrawn: late", "session", "withdraw", id, "req_3")
+	r.fails(exitRefused, "missing_right", "session", "withdraw", r.shareTo("reader", id, "--rights", "read"), "req_1")
 	r.fails(exitRefused, "was withdrawn: late", "session", "answer", id, "req_3", "x")
 	r.fails(exitRefused, "has ended as withdrawn: late", "session", "ask", id, "own", "--payload", `{"text":"from a pipe"}`, "--id", "req_3", "--wait")
+
+	// A prompt that is answered with an error has failed, and a wait that is given up says what is left.
+	r.ok("session", "answer", id, "req_1", "--payload", `{"error":"the agent ended"}`)
+	if got := r.runIn("", "session", "ask", id, "prompt", "run the tests", "--id", "req_1", "--wait"); got.code != exitRefused || !strings.Contains(got.out, "the agent ended") || !strings.Contains(got.err, "answered with an error") {
+		t.Errorf("of an error it says %+v", got)
+	}
+	ctx, interrupt := context.WithTimeout(t.Context(), 2*time.Second)
+	defer interrupt()
+	var out, said lockbuf.Buffer
+	if code := runContext(ctx, []string{"session", "ask", id, "prompt", "more", "--id", "req_4", "--wait", "--home", r.home()}, strings.NewReader(""), &out, &said); code == exitOK || !strings.Contains(said.String(), "req_4 stays asked") || !strings.Contains(said.String(), "session withdraw "+id+" req_4") {
+		t.Errorf("interrupted, it ends with %d and says %s", code, said.String())
+	}
 	r.ok("session", "verify", id)
 }

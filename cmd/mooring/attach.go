@@ -125,6 +125,9 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	}
 	api := opencodeapi.New(at)
 	tie, err := h.tie(ctx, f, api, ties)
+	if errors.Is(err, opencodeapi.ErrAway) {
+		return fmt.Errorf("%w; is it running with --port, or as opencode serve?", err)
+	}
 	if err != nil {
 		return err
 	}

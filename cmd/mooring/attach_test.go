@@ -23,6 +23,7 @@ func TestAttachToWhatIsNotThere(t *testing.T) {
 	}{
 		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://user:secret-word@" + at}},
 		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--opencode-session", "ses_1"}},
+		{exitRefused, "running with --port", []string{"--url", "http://" + at}},
 		{exitRefused, "no id of opencode's sessions", []string{"--url", "http://" + at, "--opencode-session", "../ses_1"}},
 		{exitUsage, "--url is not an address of opencode's", []string{"--url", "ftp://user:secret-word@" + at}},
 		{exitUsage, "--url is not an address of opencode's", []string{"--url", "http://user:secret-word@" + at + "/?a=b"}},

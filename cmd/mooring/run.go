@@ -70,9 +70,6 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	durationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
 }
 
-// maxPermissionTimeout is the longest expiry that a server takes.
-const maxPermissionTimeout = 30 * 24 * time.Hour
-
 // check checks the command line, so that what cannot work makes no session. It returns the agent's folder, and the file of
 // --share-to.
 func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *refFile, err error) {
@@ -81,8 +78,8 @@ func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *r
 		return "", nil, fault.Usage.With("say which agent to run, after --, such as %s -- opencode acp", cmd.CommandPath())
 	case f.session != "" && f.label != "":
 		return "", nil, fault.Usage.With("--label is for a new session: leave it out with --session")
-	case cmd.Flags().Changed("permission-timeout") && (f.permissionTimeout < time.Second || f.permissionTimeout > maxPermissionTimeout):
-		return "", nil, fault.Usage.With("--permission-timeout %v: a permission is open for 1s to %v; leave the flag out for one that stays open", f.permissionTimeout, maxPermissionTimeout)
+	case cmd.Flags().Changed("permission-timeout") && (f.permissionTimeout < time.Second || f.permissionTimeout > maxExpiry):
+		return "", nil, fault.Usage.With("--permission-timeout %v: a permission is open for 1s to %s; leave the flag out for one that stays open", f.permissionTimeout, maxExpiryText)
 	}
 	if err := rejectZeroLimits(cmd.Flags(), "start-timeout", "stop-timeout"); err != nil {
 		return "", nil, err
@@ -134,7 +131,7 @@ func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags,
 	}
 	cfg := h.runConfig(c, f, dir, command)
 	cfg.Session, cfg.Journal = s, filepath.Join(journals, s.ID()+".jsonl")
-	err = acprun.Run(ctx, cfg)
+	err = h.reporting(ctx, c, func(ctx context.Context) error { return acprun.Run(ctx, cfg) })
 	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,4 +98,30 @@ func TestARunnerWhoseClaimIsGoneEnds(t *testing.T) {
 	g.nothingLeft()
 	g.ok("outbox", "drain")
 	g.until("prompt", "answered", id)
+}
+
+// A ref that cannot record runs no agent: prompts would be taken from who can.
+func TestNoRunWithoutARecord(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	g := r.runs(acpagent.Script{})
+	g.until("prompt", "answered", g.ask("say:a"))
+	if code := g.end(); code != exitOK {
+		t.Fatalf("the run ended with %d: %s", code, g.err.String())
+	}
+	for _, rights := range []string{"read,ask,answer", "read"} {
+		other := &runRig{cliRig: &cliRig{t: t, dir: t.TempDir()}, script: acpagent.Script{Dir: t.TempDir()}}
+		var out, said lockbuf.Buffer
+		code := runContext(t.Context(), append([]string{"run", "--home", other.home(), "--session", r.shareTo(strings.ReplaceAll(rights, ",", "-"), g.session, "--rights", rights), "--"}, other.agentCommand()...), strings.NewReader(""), &out, &said)
+		if code != exitRefused || !strings.Contains(said.String(), "cannot record what an agent does") {
+			t.Errorf("with %s it ended with %d: %s", rights, code, said.String())
+		}
+		if _, err := os.Stat(filepath.Join(other.script.Dir, "pids")); err == nil {
+			t.Errorf("with %s the agent was started", rights)
+		}
+	}
+	id := g.ask("say:b")
+	if i := slices.IndexFunc(g.requests(), func(q map[string]any) bool { return q["request"] == id }); g.requests()[i]["state"] != "open" {
+		t.Error("somebody took the prompt")
+	}
 }

@@ -23,7 +23,7 @@ func sessionCmd(sh *cliEnv) *cobra.Command {
 	h := withHome(sh, cmd)
 	cmd.AddCommand(
 		sessionImportCmd(h), sessionExportCmd(h), sessionCreateCmd(h), sessionForkCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
-		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionAskCmd(h), sessionAnswerCmd(h), sessionRequestsCmd(h), sessionWebhookCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
+		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionAskCmd(h), sessionAnswerCmd(h), sessionWithdrawCmd(h), sessionRequestsCmd(h), sessionWebhookCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
 	cmd.AddCommand(sessionLookCmds(h)...)
 	h.completeRefs(cmd)

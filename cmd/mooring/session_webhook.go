@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
+	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
 func sessionWebhookCmd(h *homeFlags) *cobra.Command {
@@ -45,7 +46,7 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 			"hour; then, or after an answer 410, the webhook ends. No redirect is followed. It also ends with the\n" +
 			"owner's ref, when that is revoked or rotated. The same command again changes nothing.\n\n" + refHelp,
 		Example: "  mooring session webhook add ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret\n" +
-			"  mooring session webhook add @srv/owner.ref https://example.org/hooks/7 --webhook-secret hook.secret --on request.open",
+			"  mooring session webhook add @srv/owner.ref/ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret --on request.open",
 		Args: argCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNotices(on); err != nil {
@@ -54,7 +55,13 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 			if secretFile == "" {
 				return fault.Usage.With("--webhook-secret is missing: name the file with the secret; it is made if it is not there")
 			}
+			if err := webhook.CheckURL(args[1], true); err != nil { // the server looks closer
+				return err
+			}
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+				if _, err := s.Webhooks(ctx); err != nil { // before a secret is made that nobody takes
+					return err
+				}
 				secret, err := h.webhookSecret(ctx, secretFile)
 				if err != nil {
 					return err
@@ -107,7 +114,8 @@ func webhookListCmd(h *homeFlags) *cobra.Command {
 		Use:   "list REF",
 		Short: "List the webhooks of a session, and how they do",
 		Long: "List the webhooks of a session, the first registered first: whether each delivers, since when it has failed and\n" +
-			"with what kind of error, when it is tried again, or why it has ended. With --json each line is an object.\n\n" + refHelp,
+			"with what kind of error, when it is tried again, or why it has ended. A server without --webhooks calls\n" +
+			"none of them. With --json each line is an object.\n\n" + refHelp,
 		Example: "  mooring session webhook list ses_01J…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -200,7 +200,7 @@ func TestSessionWebhookRefused(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	id, to := r.create("ses_one"), newReceiver(t)
-	https := strings.Replace(to.url, "http:", "https:", 1)
+	https := strings.NewReplacer("http:", "https:", "127.0.0.1", "localhost").Replace(to.url)
 	add := []string{"session", "webhook", "add", id, https, "--webhook-secret", to.secret}
 	r.runIn("", add...) // makes the secret, and says so
 	r.fails(exitRefused, "mooring serve --webhooks", add...)
@@ -209,7 +209,15 @@ func TestSessionWebhookRefused(t *testing.T) {
 	r.start()
 	r.fails(exitUsage, "--webhook-secret", "session", "webhook", "add", id, https)
 	r.fails(exitUsage, "there is no \"turn\"", append(add, "--on", "turn")...)
-	r.fails(exitRefused, "https://HOST/PATH", "session", "webhook", "add", id, to.url, "--webhook-secret", to.secret)
+	r.fails(exitUsage, "https://HOST/PATH", "session", "webhook", "add", id, "ftp://example.org", "--webhook-secret", filepath.Join(r.dir, "none"))
+	r.fails(exitRefused, "not_an_owner", "session", "webhook", "add", r.shareTo("writer", id, "--rights", "read,append"), https, "--webhook-secret", filepath.Join(r.dir, "none"))
+	if _, err := os.Stat(filepath.Join(r.dir, "none")); err == nil {
+		t.Error("it made a secret for nobody")
+	}
+	r.fails(exitUsage, "no address for a webhook", "session", "webhook", "add", id, "https://169.254.169.254/", "--webhook-secret", to.secret)
+	for _, at := range []string{to.url, "https://10.0.0.1/hook"} {
+		r.fails(exitRefused, "bad_argument: ", "session", "webhook", "add", id, at, "--webhook-secret", to.secret)
+	}
 	r.fails(exitRefused, "letters, digits", append(add, "--id", "a b")...)
 	r.ok("session", "ask", id, "prompt", "contents")
 	r.ok(add...)

@@ -22,7 +22,7 @@ const (
 // fence is the claim of the session's agent.
 type fence struct {
 	claim    any       // what ops name: its cursor, or the *client.Promise of the newest that was asked for; nil: there is none
-	asked    time.Time // when that was; zero: this ref may not claim, and nothing is fenced
+	asked    time.Time // when that was
 	watching bool      // the outcome of a put is waited for
 }
 
@@ -112,9 +112,8 @@ func (r *runner) fenced(claim *client.Promise, results client.Results) error {
 	case fault.NotFound: // somebody has removed the state
 		return r.renewFence(true)
 	}
-	r.cfg.Report("this ref cannot keep other runners of the session away: " + err.Error())
 	r.fence = fence{}
-	return r.commit(r.rec.SetState(func(*acprecord.State) {})) // what named the claim did not apply
+	return fmt.Errorf("this ref cannot record what an agent does: %w", err)
 }
 
 // renewFence claims the agent again.

@@ -30,17 +30,26 @@ const (
 // catchUpAll tries to catch up with every share that is behind, and reports whether none is left.
 func (r *Relay) catchUpAll(ctx context.Context) (done bool) {
 	done = true
+	var away error
 	for _, s := range r.all() {
 		if !s.isBehind() {
 			continue
 		}
 		ok, err := r.catchUp(ctx, s)
-		if err != nil && ctx.Err() == nil && (!errors.Is(err, opencodeapi.ErrAway) || errors.Is(err, opencodeapi.ErrBrokeOff)) && s.said != err.Error() {
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, opencodeapi.ErrAway) && !errors.Is(err, opencodeapi.ErrBrokeOff):
+			away = err
+		case s.said != err.Error():
 			s.said = err.Error()
 			r.cfg.Log.Warn("a share could not be compared with opencode's session; it is tried again", "opencode", s.rec.External, "error", err)
 		}
 		done = done && ok
 	}
+	if away != nil && !r.away {
+		r.cfg.Log.Warn("opencode does not answer: what the shares may lack is read when it does", "error", away)
+	}
+	r.away = away != nil
 	return done
 }
 

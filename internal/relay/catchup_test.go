@@ -129,6 +129,8 @@ func TestCatchingUpTriesAgain(t *testing.T) {
 	}
 	oc.Set(func() { oc.Paged, oc.Down = false, true })
 	oc.Store(c.URL, append(all, messageItem(3))...)
+	r.relay.missedBy(r.only())
+	r.logged("does not answer")
 	oc.Set(func() { oc.Down = false })
 	r.caughtUp()
 	r.drained()

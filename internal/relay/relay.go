@@ -79,6 +79,7 @@ type Relay struct {
 	// Each has an element if there may be something to do for Run.
 	missed, unsettled chan struct{}
 	forgetEvery       time.Duration
+	away              bool       // opencode did not answer when it was asked last; of Run
 	lastUnsettled     fault.Code // why something could not be settled when that was logged last; of Run
 }
 

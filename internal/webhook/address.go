@@ -12,14 +12,29 @@ import (
 // errPrivate is the error of dialling an address that is not the internet's.
 var errPrivate = errors.New("the address is a private one")
 
-// refusePrivate is called with each address before it is dialled, so no name leads elsewhere after it was looked at.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil || !public(at.Addr()) {
-		return errPrivate
+// dialControl returns a net.Dialer's Control: it is called with each address before that is dialled, so no name leads elsewhere
+// after it was looked at.
+func dialControl(allowPrivate bool) func(network, address string, c syscall.RawConn) error {
+	return func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !dialable(at.Addr(), allowPrivate) {
+			return errPrivate
+		}
+		return nil
 	}
-	return nil
 }
+
+// dialable reports whether an address is dialled. Those of the machine's own link are never: there clouds have the machine's credentials
+// (169.254.169.254).
+func dialable(ip netip.Addr, allowPrivate bool) bool {
+	ip = ip.Unmap().WithZone("")
+	return public(ip) || allowPrivate && (ip.IsLoopback() || ip.IsPrivate() || sharedRange.Contains(ip)) && ip != awsMetadata
+}
+
+var (
+	sharedRange = netip.MustParsePrefix("100.64.0.0/10") // of providers, and of private networks over the internet
+	awsMetadata = netip.MustParseAddr("fd00:ec2::254")   // 169.254.169.254 over IPv6
+)
 
 // notPublic are the ranges of IANA's registries of special addresses that netip does not tell: shared, reserved and benchmark ones,
 // documentation, and those that have an IPv4 address in them, which would be dialled by a gateway.

@@ -21,6 +21,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -61,10 +62,7 @@ type Sender struct {
 
 // NewSender returns a sender.
 func NewSender(cfg Config) *Sender {
-	dialer := &net.Dialer{Timeout: tryTimeout}
-	if !cfg.AllowPrivate {
-		dialer.Control = refusePrivate
-	}
+	dialer := &net.Dialer{Timeout: tryTimeout, Control: dialControl(cfg.AllowPrivate)}
 	return &Sender{cfg: cfg, http: &http.Client{
 		Timeout: tryTimeout,
 		Transport: &http.Transport{DialContext: dialer.DialContext, MaxResponseHeaderBytes: maxHeaders, TLSHandshakeTimeout: tryTimeout,
@@ -88,9 +86,9 @@ func (s *Sender) Target(address, secret string) (*Target, error) {
 		return nil, err
 	}
 	at, _ := url.Parse(address) // it was checked
-	key, err := decodeSecret(secret)
-	if err != nil {
-		return nil, err
+	key, bad := decodeSecret(secret)
+	if bad != nil {
+		return nil, bad
 	}
 	sign, err := standardwebhooks.NewWebhookRaw(key)
 	if err != nil {
@@ -99,25 +97,37 @@ func (s *Sender) Target(address, secret string) (*Target, error) {
 	return &Target{url: address, host: at.Host, sign: sign}, nil
 }
 
-// CheckURL refuses, as Usage, what is no webhook's URL. http is one only if private addresses are allowed.
-func CheckURL(address string, private bool) error {
+// CheckURL refuses, as Usage, what is no webhook's URL. http, and a private address in the URL, are allowed only with allowPrivate;
+// what a name leads to is looked at when it is dialled.
+func CheckURL(address string, allowPrivate bool) *fault.Error {
 	at, err := url.Parse(address)
 	switch {
 	case err != nil || at.Host == "" || at.User != nil || at.Fragment != "":
 		return fault.Usage.With("a webhook's URL is https://HOST/PATH, without a user and a fragment")
-	case at.Scheme != "https" && !(at.Scheme == "http" && private):
-		return fault.Usage.With("a webhook's URL is https://HOST/PATH: what is sent tells who works on what")
+	case at.Scheme == "http" && !allowPrivate:
+		return fault.Usage.With("a webhook's URL is https://HOST/PATH; http, and private addresses, have to be allowed: %s", howAllowed)
+	case at.Scheme != "https" && at.Scheme != "http":
+		return fault.Usage.With("a webhook's URL is https://HOST/PATH")
+	}
+	if ip, err := netip.ParseAddr(at.Hostname()); err == nil && !dialable(ip, allowPrivate) {
+		if !dialable(ip, true) {
+			return fault.Usage.With("%s is no address for a webhook", ip)
+		}
+		return fault.Usage.With("%s is a private address, which has to be allowed: %s", ip, howAllowed)
 	}
 	return nil
 }
 
+// howAllowed says how private addresses are allowed.
+const howAllowed = "mooring serve --webhooks-allow-private, or mooring watch --allow-private"
+
 // CheckSecret refuses, as Usage, what is no webhook's secret.
-func CheckSecret(secret string) error {
+func CheckSecret(secret string) *fault.Error {
 	_, err := decodeSecret(secret)
 	return err
 }
 
-func decodeSecret(secret string) ([]byte, error) {
+func decodeSecret(secret string) ([]byte, *fault.Error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil || len(key) < 24 || len(key) > 64 {
 		return nil, fault.Usage.With("a webhook's secret is %s and base64 of 24 to 64 bytes", secretPrefix)
@@ -183,7 +193,7 @@ func (to *Target) unreached(err error) *Error {
 	timeout, timed := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errPrivate):
-		return &Error{Class: "private_address", err: fmt.Errorf("%s: %w, and private ones have to be allowed", to.host, errPrivate)}
+		return &Error{Class: "private_address", err: fmt.Errorf("%s: %w, and private ones have to be allowed: %s", to.host, errPrivate, howAllowed)}
 	case timed && timeout.Timeout():
 		return &Error{Class: "timeout", err: err}
 	case dns:

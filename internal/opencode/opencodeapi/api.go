@@ -117,6 +117,9 @@ func (a *API) Open(ctx context.Context, method, path string, query url.Values, b
 func (a *API) refusal(res *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what there is
 	said := strings.Join(strings.Fields(string(text)), " ")
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") { // no API's
+		said = "a page of HTML"
+	}
 	var of struct {
 		Message string `json:"message"`
 		Data    struct {

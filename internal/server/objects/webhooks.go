@@ -4,8 +4,8 @@
 package objects
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -102,8 +102,8 @@ func checkWebhook(w *session.Webhook, private bool) *fault.Error {
 	if len(w.URL) > session.MaxWebhookURL {
 		return fault.BadArgument.With("a webhook's URL has up to %d bytes", session.MaxWebhookURL)
 	}
-	if err := errors.Join(webhook.CheckURL(w.URL, private), webhook.CheckSecret(w.Secret)); err != nil {
-		return fault.BadArgument.With("%v", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if err := cmp.Or(webhook.CheckURL(w.URL, private), webhook.CheckSecret(w.Secret)); err != nil {
+		return fault.BadArgument.With("%s", err.Message)
 	}
 	all := notice.Types()
 	for _, kind := range w.Kinds {

@@ -210,7 +210,9 @@ func (d *Deliverer) failed(w *claimed, err error) {
 	d.cfg.Instruments.WebhookTries.WithLabelValues("failed").Inc()
 	if w.Failures == 0 {
 		w.Since = w.clock()
-		d.cfg.Log.Info("a webhook does not take a notice; it is tried again", "session", w.Session, "webhook", w.ID, "error", why.Class)
+		if !why.Gone {
+			d.cfg.Log.Info("a webhook does not take a notice; it is tried again", "session", w.Session, "webhook", w.ID, "error", why.Class)
+		}
 	}
 	w.Failures++
 	w.Error = why.Class

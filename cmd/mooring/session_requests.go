@@ -1,0 +1,140 @@
+// mooring session requests: what is asked in a session, and how it is shown.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/spf13/cobra"
+)
+
+func sessionRequestsCmd(h *homeFlags) *cobra.Command {
+	var o client.RequestOptions
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "requests REF",
+		Short: "List what is asked in a session",
+		Long: "List the requests of a session that are open or claimed, in the order in which they were asked:\n" +
+			"id, kind, state, who asked, and what, and the choices that there are. --all lists those that have ended, too, with their answers. --follow goes on\n" +
+			"with each that changes, until stopped. With --json each line is an object with all of a\n" +
+			"request: its choices, the digest of what it asks, and its answer. It takes the right read.\n\n" + refHelp,
+		Example: "  mooring session requests ses_01J…\n  mooring session requests @phone.ref --kinds permission,question --follow --json",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+				return h.requests(ctx, s, o, follow)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.Kinds, "kinds", nil, "only requests of these kinds")
+	cmd.Flags().BoolVar(&o.Ended, "all", false, "those that have ended, too")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what changes, until stopped")
+	return cmd
+}
+
+// shownRequest is a request as it is printed with --json.
+type shownRequest struct {
+	Request string          `json:"request"`
+	Kind    string          `json:"kind"`
+	State   string          `json:"state"`
+	Message string          `json:"message,omitempty"`
+	Payload json.RawMessage `json:"payload"`
+	Choices []client.Choice `json:"choices,omitempty"`
+	Digest  string          `json:"digest"`
+	Expires int64           `json:"expires_at,omitempty"`
+	Ref     string          `json:"ref"` // it was asked under
+	Actor   string          `json:"actor"`
+	At      int64           `json:"at"`
+	Cursor  uint64          `json:"cursor"`
+	Claim   *shownClaim     `json:"claim,omitempty"`
+	Choice  string          `json:"choice,omitempty"`
+	Answer  json.RawMessage `json:"answer,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	By      string          `json:"by,omitempty"`
+	Changed int64           `json:"changed_at,omitempty"`
+}
+
+func showRequest(r *client.Request) shownRequest {
+	shown := shownRequest{r.ID, r.Kind, string(r.State), r.Message, r.Payload, r.Choices, r.Digest, unixMs(r.Expires), r.AskedRef, r.AskedBy, unixMs(r.AskedAt), r.Cursor,
+		nil, r.Choice, r.Answer, r.Reason, r.By, unixMs(r.Changed)}
+	if c := r.Claim; c != nil {
+		shown.Claim = &shownClaim{c.Cursor, unixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
+	}
+	return shown
+}
+
+func (h *homeFlags) requests(ctx context.Context, s *client.Session, o client.RequestOptions, follow bool) error {
+	list := s.ListRequests(ctx, o)
+	if follow {
+		list = s.FollowRequests(ctx, o)
+	}
+	printed := 0
+	rows := [][]string{{"REQUEST", "KIND", "STATE", "ASKED BY", "WHAT", "ANSWER"}}
+	for r, err := range list {
+		if err != nil {
+			return err
+		}
+		printed++
+		row := []string{r.ID, r.Kind, string(r.State), clipLine(cmp.Or(r.AskedBy, r.AskedRef)), clipLine(payloadText(r.Payload)), answerCell(r)}
+		switch {
+		case h.env.json:
+			err = h.env.printJSON(showRequest(r))
+		case follow:
+			_, err = fmt.Fprintln(h.env.out, strings.Join(row, "\t"))
+		default:
+			rows = append(rows, row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case h.env.json || follow:
+		return nil
+	case printed == 0:
+		fmt.Fprintln(h.env.err, "nothing is asked")
+		return nil
+	}
+	return writeTable(h.env.out, rows)
+}
+
+// answerCell returns what a table shows of a request's answer: what was chosen and said, or among what may be chosen.
+func answerCell(r *client.Request) string {
+	switch {
+	case r.State == client.RequestAnswered:
+		return clipLine(answerText(r))
+	case r.State.Ended():
+		return clipLine(r.Reason)
+	}
+	return sanitizeLine(strings.Join(choiceIDs(r), ", "))
+}
+
+// answerText returns an answer for people: what was chosen, and what was said.
+func answerText(r *client.Request) string {
+	label := r.Choice
+	if i := slices.IndexFunc(r.Choices, func(c client.Choice) bool { return c.ID == r.Choice }); i >= 0 {
+		label = cmp.Or(r.Choices[i].Label, r.Choice)
+	}
+	return strings.TrimSpace(label + " " + payloadText(r.Answer))
+}
+
+// payloadText returns the text of a payload that is one, or has a member text, and the JSON of any other.
+func payloadText(payload json.RawMessage) string {
+	var text string
+	var object struct{ Text *string }
+	switch {
+	case len(payload) == 0 || string(payload) == "{}":
+		return ""
+	case json.Unmarshal(payload, &text) == nil:
+		return text
+	case json.Unmarshal(payload, &object) == nil && object.Text != nil:
+		return *object.Text
+	}
+	return string(oneLine(payload))
+}
