@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -256,5 +257,22 @@ func BenchmarkParse(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A string of escapes is read once: it once took time in proportion to its square.
+func TestDecodedBytesOfEscapes(t *testing.T) {
+	for _, msg := range []string{
+		`["` + strings.Repeat(`\n`, 2<<20) + `",[]]`, `["` + strings.Repeat(`\"`, 2<<20) + `",[]]`, `["` + strings.Repeat(`\\`, 2<<20) + `",[]]`,
+		`["` + strings.Repeat(`\n`, 2<<20),
+	} {
+		from := time.Now()
+		n := DecodedBytes([]byte(msg))
+		if took := time.Since(from); took > 2*time.Second {
+			t.Errorf("%.20s… of %d bytes took %v", msg, len(msg), took)
+		}
+		if strings.HasSuffix(msg, `",[]]`) && n != len(msg)+3*valueBytes {
+			t.Errorf("%.20s… of %d bytes: %d", msg, len(msg), n)
+		}
 	}
 }

@@ -18,17 +18,7 @@ func DecodedBytes(msg []byte) int {
 	for i := 0; i < len(msg); i++ {
 		switch msg[i] {
 		case '"':
-			for i++; i < len(msg) && msg[i] != '"'; i++ {
-				n := bytes.IndexByte(msg[i:], '"')
-				if n < 0 {
-					return size
-				}
-				if k := bytes.IndexByte(msg[i:i+n], '\\'); k >= 0 {
-					i += k + 1 // and past the escaped byte
-					continue
-				}
-				i += n - 1
-			}
+			i = stringEnd(msg, i+1)
 		case ',', '[':
 			size += valueBytes
 		case ':':
@@ -38,4 +28,24 @@ func DecodedBytes(msg []byte) int {
 		}
 	}
 	return size
+}
+
+// stringEnd returns the position of the quote that ends a string, of which i is the first byte; len(msg) or more if none does. It
+// takes time in proportion to the string, however many escapes are in it.
+func stringEnd(msg []byte, i int) int {
+	for quote := -1; i < len(msg); {
+		if quote < i {
+			n := bytes.IndexByte(msg[i:], '"')
+			if n < 0 {
+				break
+			}
+			quote = i + n
+		}
+		k := bytes.IndexByte(msg[i:quote], '\\')
+		if k < 0 {
+			return quote
+		}
+		i += k + 2 // past the escaped byte
+	}
+	return len(msg)
 }
