@@ -140,12 +140,13 @@ e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted mode
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js opencode.test.js relay.test.js
 
-e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, and Claude Code (130 MB, from npm), with scripted models
+e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, and Claude Code (130 MB, and 390 MB for its SDK's, from npm), with scripted models
 	@.ci/need node npm
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/claude && npm ci --silent --ignore-scripts
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js
+	cd e2e/claude-store && npm ci --silent --ignore-scripts
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium

@@ -7,6 +7,8 @@ import * as http from "node:http";
 export class Model {
   /** The texts of the prompts that it was asked, in their order. */
   prompts = [];
+  /** What it was shown of the conversation with each of them: messages of the API. */
+  shown = [];
   #server;
   #replies = [];
   #made = 0;
@@ -73,7 +75,10 @@ export class Model {
   #next({ messages }) {
     const last = messages.at(-1).content; // results of tools, reminders of Claude Code's own, and what was said
     const said = (typeof last === "string" ? [last] : last.filter(({ type }) => type === "text").map(({ text }) => text)).filter((text) => !text.startsWith("<system-reminder>")).at(-1);
-    if (said !== undefined) this.prompts.push(said);
+    if (said !== undefined) {
+      this.prompts.push(said);
+      this.shown.push(messages);
+    }
     return this.#replies.shift() ?? [{ text: `The script has no answer to: ${said}` }];
   }
 }

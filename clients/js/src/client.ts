@@ -542,6 +542,12 @@ export class Session {
     return new Batch(homeOf(this.#client, ref), this.id, ref, ref, undefined, id);
   }
 
+  /** Waits until nothing of the session that was committed before is pending, here or by an earlier process; a Standstill if it has stopped. */
+  async drain({ signal }: Waiting = {}): Promise<void> {
+    const { outbox } = this.#client;
+    for (const { id } of outbox.tables.unfinished(this.id)) await outbox.wait(id, signal);
+  }
+
   /** Commits one put. */
   async put(key: string, payload: Value): Promise<Ticket> {
     const b = this.batch();
