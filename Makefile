@@ -26,7 +26,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents e2e-doors screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +147,11 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd e2e/claude && npm ci --silent --ignore-scripts
 	cd e2e/claude-store && npm ci --silent --ignore-scripts
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js
+
+# Its files are all that end in .test.js.
+e2e-doors: build ## the real AI SDK (npm ai): sessions as its UIMessages
+	@.ci/need node npm
+	cd e2e/aisdk && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium

@@ -1,4 +1,4 @@
-// mooring session export: prints the folded session as an opencode export.
+// mooring session export: prints the folded session as an opencode export, or as UIMessages of the AI SDK.
 
 package main
 
@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +17,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/uimessage"
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export REF",
-		Short: "Print the folded session as an opencode export",
+		Short: "Print the folded session as an opencode export, or as UIMessages of the AI SDK",
 		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
 			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
 			"session (imported or shared), and the values of kinds of your own by key, in a member state,\n" +
@@ -32,11 +35,20 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"home folder has a ref, with theirs, which session import makes again. --compacted prints the compacted view: of a\n" +
 			"session that is compacted, the summary and the messages after the mark. --changed adds, in a member\n" +
 			"changed, who changed each value of your own kinds last, when (Unix ms) and at which cursor; session\n" +
-			"import ignores it.\n\n" + refHelp,
+			"import ignores it.\n\n" +
+			"--format uimessage prints an array of the AI SDK's UIMessages (npm ai 7), which session import reads\n" +
+			"back. It has no place for values of your own kinds, children, the origin and the mark of a compaction.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
-			"  mooring session export @reader.ref",
+			"  mooring session export @reader.ref\n" +
+			"  mooring session export ses_01J… --format uimessage > chat.json",
 		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !slices.Contains(sessionFormats, o.format):
+				return errFormat
+			case o.format == formatUIMessage && (o.children || o.changed):
+				return fault.Usage.With("--children and --changed have no place in UIMessages")
+			}
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				s, err := h.session(ctx, c, args[0])
 				if err != nil {
@@ -49,14 +61,40 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().BoolVar(&o.children, "children", false, "with the session's children, and theirs")
 	cmd.Flags().BoolVar(&o.compacted, "compacted", false, "the compacted view: the summary and what follows")
 	cmd.Flags().BoolVar(&o.changed, "changed", false, "with who changed each value of your own kinds last, and when")
+	cmd.Flags().StringVar(&o.format, "format", formatOpencode, "opencode or uimessage")
+	completeFormats(cmd)
 	return cmd
 }
 
 // exportOptions are the flags of export.
-type exportOptions struct{ children, compacted, changed bool }
+type exportOptions struct {
+	children, compacted, changed bool
+	format                       string
+}
+
+// The formats of a file that has a session.
+const (
+	formatOpencode  = "opencode"
+	formatUIMessage = "uimessage"
+)
+
+var (
+	sessionFormats = []string{formatOpencode, formatUIMessage}
+	errFormat      = fault.Usage.With("--format is opencode or uimessage")
+)
+
+func completeFormats(cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(sessionFormats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+}
 
 func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) error {
-	doc, err := h.exportOf(ctx, c, s, o)
+	var doc io.WriterTo
+	var err error
+	if o.format == formatUIMessage {
+		doc, err = h.uiMessagesOf(ctx, s, o)
+	} else {
+		doc, err = h.exportOf(ctx, c, s, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -81,18 +119,12 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 	if name == "" {
 		name = s.ID()
 	}
-	entries := make([]opencode.Put, len(state.Entries))
-	for i, e := range state.Entries {
-		entries[i] = opencode.Put{Key: e.Key, Payload: e.Payload}
-	}
-	doc := opencode.NewExport(entries, name)
+	doc := opencode.NewExport(putsOf(state), name)
 	doc.Origin = opencode.Origin(info.Session.Origin)
 	if at := info.Session.Compacted; !o.compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
 		doc.SetCompacted(opencode.Compaction{Upto: at.Upto, Summary: at.Summary})
 	}
-	if doc.Orphans > 0 {
-		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(doc.Orphans, "part"))
-	}
+	h.reportOrphans(doc.Orphans)
 	if o.changed {
 		if doc.Changed, err = changesOf(ctx, s, state); err != nil {
 			return nil, err
@@ -125,6 +157,34 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		doc.AddChild(info.Parent.Key, below)
 	}
 	return doc, nil
+}
+
+// uiMessagesOf returns a session as UIMessages.
+func (h *homeFlags) uiMessagesOf(ctx context.Context, s *client.Session, o exportOptions) (*uimessage.Export, error) {
+	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: o.compacted})
+	if err != nil {
+		return nil, err
+	}
+	doc := uimessage.NewExport(putsOf(state))
+	h.reportOrphans(doc.Orphans)
+	if doc.LeftOut > 0 {
+		fmt.Fprintf(h.env.err, "left out %s of other kinds: UIMessages have no place for them\n", plural(doc.LeftOut, "value"))
+	}
+	return doc, nil
+}
+
+func putsOf(state *client.State) []opencode.Put {
+	puts := make([]opencode.Put, len(state.Entries))
+	for i, e := range state.Entries {
+		puts[i] = opencode.Put{Key: e.Key, Payload: e.Payload}
+	}
+	return puts
+}
+
+func (h *homeFlags) reportOrphans(n int) {
+	if n > 0 {
+		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(n, "part"))
+	}
 }
 
 // changesOf returns who changed the values of own kinds last. One that has changed since the state is left out.

@@ -38,16 +38,16 @@ func (m *message) isSummary() bool {
 	return m.Role == "assistant" && string(m.Summary) == "true" && m.Finish != "" && (m.Error == nil || string(m.Error) == "null")
 }
 
-// lastCompaction returns the compaction that opencode goes by after batches, which were put into a session that is ordered
-// by time.
-func lastCompaction(batches []Batch) Compaction {
+// lastCompaction returns the compaction that opencode goes by after batches, which were put into a session of an order.
+func lastCompaction(order session.Order, batches []Batch) Compaction {
 	byID, tails := map[string]*message{}, map[string]string{} // tails: of messages with a part that compacts
-	for _, b := range batches {
-		for _, p := range b.Puts {
+	for i, b := range batches {
+		for j, p := range b.Puts {
 			kind, rest, _ := strings.Cut(p.Key, "/")
 			switch id, _, _ := strings.Cut(rest, "/"); kind {
 			case "message":
-				byID[id] = newMessage(id, byID[id], &b, &p)
+				ord := order.NewOrd(&session.Event{At: b.At, Cursor: uint64(i)}, j, p.Key, p.Payload)
+				byID[id] = newMessage(id, byID[id], ord, &p)
 			case "part":
 				if kind, _ := text(p.Payload, "type"); kind == "compaction" {
 					tails[id], _ = text(p.Payload, "tail_start_id")
@@ -80,13 +80,13 @@ func lastCompaction(batches []Batch) Compaction {
 	return Compaction{}
 }
 
-// newMessage returns what a batch puts of a message, which was put as before before; nil is never.
-func newMessage(id string, before *message, b *Batch, p *Put) *message {
+// newMessage returns what is put of a message at a place, which was put as before before; nil is never.
+func newMessage(id string, before *message, ord session.Ord, p *Put) *message {
 	m := &message{}
 	if json.Unmarshal(p.Payload, m) != nil { // it is none of opencode's
 		m = &message{}
 	}
-	m.id, m.place = id, session.KeyPosition{Ord: session.ByTime.NewOrd(&session.Event{At: b.At}, 0, p.Key, p.Payload), Key: p.Key}
+	m.id, m.place = id, session.KeyPosition{Ord: ord, Key: p.Key}
 	if before != nil {
 		m.place = before.place
 	}

@@ -66,7 +66,7 @@ func (d *Export) SetCompacted(c Compaction) {
 // NewExport returns an export of a session's state, whose entries are in the session's order.
 // name is the id of a session that has no info.
 func NewExport(entries []Put, name string) *Export {
-	doc := &Export{said: lastCompaction([]Batch{{Puts: entries}})}
+	doc := &Export{said: lastCompaction(session.ByTime, []Batch{{Puts: entries}})}
 	byID := map[string]*exportMessage{}
 	var order []string
 	var schemas []Put

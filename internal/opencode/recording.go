@@ -31,6 +31,7 @@ type Recording struct {
 	External string // opencode's id of the session
 	Created  int64  // Unix ms, from the session's own info; 0 if it has none
 	Parent   string // opencode's id of the session's parent; "" if it has none
+	ByLog    bool   // the session is in the order of its batches, not by time of creation
 	Batches  []Batch
 	Children []Child // of an export
 
@@ -92,14 +93,33 @@ func (rec *Recording) finish(limits Limits) error {
 		return malformed("no session is named in the file: it has neither a session's info nor a share request")
 	}
 	rec.External, rec.Created, rec.Parent = rec.reader.Session, rec.reader.Created, rec.reader.Parent
+	return rec.Complete(limits)
+}
+
+// Complete completes a recording that the reader of another format has made: it cuts batches into pieces within the limits, sets
+// their chains and finds the compaction, if none is set. The error is TooLarge.
+func (rec *Recording) Complete(limits Limits) error {
 	if err := rec.split(limits); err != nil {
 		return err
 	}
 	rec.chain()
 	if rec.Compaction == (Compaction{}) {
-		rec.Compaction = lastCompaction(rec.Batches)
+		order := session.ByTime
+		if rec.ByLog {
+			order = session.ByLog
+		}
+		rec.Compaction = lastCompaction(order, rec.Batches)
 	}
 	return nil
+}
+
+// ReadAll reads a whole file of another format, within the bound of this package's.
+func ReadAll(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(&bounded{r: r, left: maxFile, most: maxFile})
+	if err != nil {
+		return nil, reading(err)
+	}
+	return data, nil
 }
 
 // bounded is a reader that fails beyond its bound.
@@ -299,7 +319,7 @@ func (rec *Recording) request(n int, line []byte) error {
 func (rec *Recording) readItems(data []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(data, &items); err != nil {
-		return fault.Malformed.With("%s: %s", whereIn(data, err), jsonerr.Text(err))
+		return NotJSON(data, err)
 	}
 	return rec.addItems(1, 0, items)
 }
@@ -310,7 +330,7 @@ func (rec *Recording) readItems(data []byte) error {
 func (rec *Recording) readExport(data []byte, limits Limits) error {
 	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return fault.Malformed.With("%s: %s", whereIn(data, err), jsonerr.Text(err))
+		return NotJSON(data, err)
 	}
 	info, _ := ledger.Member(doc, "info")
 	messages, err := list(doc, "messages")
@@ -527,7 +547,12 @@ func onLine(line int, err error) error {
 	return lineError(line, "%s", f.Message)
 }
 
-// whereIn adds the line to a JSON error in a file of one value.
+// NotJSON returns what an error of encoding/json says of a file of one value, and the line.
+func NotJSON(data []byte, err error) *fault.Error {
+	return malformed("%s: %s", whereIn(data, err), jsonerr.Text(err))
+}
+
+// whereIn returns the line of a JSON error in a file of one value.
 func whereIn(data []byte, err error) string {
 	at := int64(-1)
 	var syntax *json.SyntaxError
