@@ -42,14 +42,10 @@ export interface ClaudeSessionStoreOptions {
   purge?: boolean;
 }
 
-/**
- * The value of a session's header: append is another with each batch, so that the server's time of the key's last change is that of the last
- * append. at is this machine's, for when the server's log does not reach back any more.
- */
+/** The value of a session's header: append is another with each batch, so that the server's time of the key's last change is that of the last append. */
 interface Header {
   sessionId: string;
   append: string;
-  at: number;
 }
 
 /** The value of a session's summary: of its entries up to a cursor. */
@@ -117,7 +113,7 @@ export class ClaudeSessionStore {
           if (once) op.expectKey(0);
         }
         if (key.subpath) b.put(keys.subpath, { subpath: key.subpath });
-        else b.put(keys.header, { sessionId: key.sessionId, append: b.id, at: Date.now() } satisfies Header);
+        else b.put(keys.header, { sessionId: key.sessionId, append: b.id } satisfies Header);
         tickets.push(await b.commit());
       }
       return tickets;
@@ -136,7 +132,11 @@ export class ClaudeSessionStore {
 
   /** A project's sessions, and when each was last appended to, by the server's clock. */
   async listSessions(projectKey: string): Promise<{ sessionId: string; mtime: number }[]> {
-    return (await this.#headers(projectKey)).map(({ sessionId, mtime }) => ({ sessionId, mtime }));
+    await this.#settle();
+    const all: { sessionId: string; mtime: number }[] = [];
+    const prefix = this.#keys({ projectKey, sessionId: "" }).headers;
+    for await (const e of this.#session.list({ prefix, values: true })) all.push({ sessionId: (JSON.parse(e.payload) as Header).sessionId, mtime: e.at });
+    return all;
   }
 
   /** The subpaths of a session, as the transcripts of subagents have them. */
@@ -210,20 +210,9 @@ export class ClaudeSessionStore {
     return JSON.parse(texts.join("")) as ClaudeSessionEntry;
   }
 
-  /** The headers of a project's sessions. */
-  async #headers(projectKey: string): Promise<{ sessionId: string; mtime: number }[]> {
-    await this.#settle();
-    const all: { sessionId: string; mtime: number }[] = [];
-    const prefix = this.#keys({ projectKey, sessionId: "" }).headers;
-    for await (const e of this.#session.list({ prefix, values: true })) {
-      const { sessionId, at } = JSON.parse(e.payload) as Header;
-      all.push({ sessionId, mtime: e.at || at });
-    }
-    return all;
-  }
-
+  /** Folds what was appended since the stored summaries, and stores what it makes. */
   async #summaries(projectKey: string, fold: FoldSummary): Promise<ClaudeSessionSummary[]> {
-    const headers = await this.#headers(projectKey), stored = new Map<string, { cursor: number; value: StoredSummary }>();
+    const headers = await this.listSessions(projectKey), stored = new Map<string, { cursor: number; value: StoredSummary }>();
     for await (const e of this.#session.list({ prefix: this.#keys({ projectKey, sessionId: "" }).summaries, values: true })) {
       stored.set(e.key, { cursor: e.cursor, value: JSON.parse(e.payload) as StoredSummary });
     }

@@ -208,6 +208,22 @@ test("long transcripts are appended and loaded whole", { timeout: 60_000 }, asyn
   assert.equal(await s.load(main), null);
 });
 
+test("a fork of the session has what it has, with times", async (t) => {
+  const server = await TestServer.start(t), c = await client(t), space = await c.space(server.ref), { session, batch } = space.create(), from = Date.now();
+  await batch.commit();
+  const s = new ClaudeSessionStore(session, { foldSessionSummary: fold }), large = e({ uuid: "large", text: "x".repeat(2 << 20) });
+  await s.append(main, [e({ uuid: "1" }), large]);
+  const forked = space.fork(session);
+  (await (await forked.batch.commit()).wait()).check();
+  const f = new ClaudeSessionStore(forked.session, { foldSessionSummary: fold });
+  assert.deepEqual(await f.load(main), [e({ uuid: "1" }), large]);
+  const [listed] = await f.listSessions(main.projectKey);
+  assert.ok(listed!.mtime >= from && listed!.mtime <= Date.now(), `${listed!.mtime}`);
+  await f.append(main, [e({ uuid: "1" }), e({ uuid: "2" })]);
+  assert.deepEqual([ids(await f.load(main)), ids(await s.load(main))], [["1", "large", "2"], ["1", "large"]]);
+  assert.equal((await f.listSessionSummaries!(main.projectKey))[0]!.data["count"], 3);
+});
+
 test("a project of the options stands for that of every key", async (t) => {
   const { session } = await created(t, await TestServer.start(t)), s = new ClaudeSessionStore(session, { project: "app" });
   await s.append(main, [e({ uuid: "1" })]);
