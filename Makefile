@@ -140,13 +140,14 @@ e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted mode
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js opencode.test.js relay.test.js
 
-e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, and Claude Code (130 MB, and 390 MB for its SDK's, from npm), with scripted models
+e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, and Claude Code with its SDK, with scripted models; what Claude Code and Codex write, imported (1.4 GB from npm)
 	@.ci/need node npm
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
 	cd e2e/claude && npm ci --silent --ignore-scripts
 	cd e2e/claude-store && npm ci --silent --ignore-scripts
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js
+	cd e2e/transcripts && npm install --silent --no-save --ignore-scripts
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../transcripts/transcripts.test.js
 
 # Its files are all that end in .test.js.
 e2e-doors: build ## the real AI SDK (npm ai): sessions as its UIMessages

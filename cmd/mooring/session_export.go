@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,8 +45,8 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case !slices.Contains(sessionFormats, o.format):
-				return errFormat
+			case !slices.Contains(exportFormats, o.format):
+				return errFormat(exportFormats)
 			case o.format == formatUIMessage && (o.children || o.changed):
 				return fault.Usage.With("--children and --changed have no place in UIMessages")
 			}
@@ -61,8 +62,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().BoolVar(&o.children, "children", false, "with the session's children, and theirs")
 	cmd.Flags().BoolVar(&o.compacted, "compacted", false, "the compacted view: the summary and what follows")
 	cmd.Flags().BoolVar(&o.changed, "changed", false, "with who changed each value of your own kinds last, and when")
-	cmd.Flags().StringVar(&o.format, "format", formatOpencode, "opencode or uimessage")
-	completeFormats(cmd)
+	formatFlag(cmd, &o.format, formatOpencode, "what is printed", exportFormats)
 	return cmd
 }
 
@@ -78,13 +78,17 @@ const (
 	formatUIMessage = "uimessage"
 )
 
-var (
-	sessionFormats = []string{formatOpencode, formatUIMessage}
-	errFormat      = fault.Usage.With("--format is opencode or uimessage")
-)
+// exportFormats are the values of export's --format.
+var exportFormats = []string{formatOpencode, formatUIMessage}
 
-func completeFormats(cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(sessionFormats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+// formatFlag adds --format, with its values.
+func formatFlag(cmd *cobra.Command, format *string, value, usage string, formats []string) {
+	cmd.Flags().StringVar(format, "format", value, usage+": "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+}
+
+func errFormat(formats []string) error {
+	return fault.Usage.With("--format is one of %s", strings.Join(formats, ", "))
 }
 
 func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) error {

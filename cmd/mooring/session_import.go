@@ -1,10 +1,9 @@
-// mooring session import: appends an opencode export or recording, or UIMessages of the AI SDK, through the
+// mooring session import: appends an opencode export or recording, a transcript, or UIMessages of the AI SDK, through the
 // outbox. It is repeatable: batches committed before are not committed again.
 
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +16,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/uimessage"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -27,11 +24,12 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Import an opencode export, a recording of its share traffic, or UIMessages of the AI SDK",
-		Long: "Import an opencode export (JSON), a recording of its share traffic (JSONL, one request a\n" +
-			"line; each sync request becomes one batch), or an array of the AI SDK's UIMessages (JSON), and\n" +
-			"print the session's id. Its ref is stored in\n" +
-			"the home folder. Everything is durable in the outbox before anything is sent; without a\n" +
+		Short: "Import an opencode export or recording, a transcript of Claude Code or Codex, or UIMessages",
+		Long: "Import an opencode export (JSON), a recording of its share traffic (JSONL, one request a line;\n" +
+			"each sync request becomes one batch), a transcript of Claude Code or Codex (JSONL), or an array of\n" +
+			"the AI SDK's UIMessages (JSON), and print the session's id. Its ref is stored in the home folder.\n" +
+			"What looks like a secret is counted on standard error before anything leaves this machine, and\n" +
+			"--redact puts a mark in its place. Everything is durable in the outbox before anything is sent; without a\n" +
 			"server it stays there. Run again on the same file, it continues or changes nothing; on a\n" +
 			"file that has grown, it imports the rest. A session with a parent (opencode's parentID) becomes\n" +
 			"a child of that one if the home folder has imported it; the children of an export --children\n" +
@@ -39,11 +37,12 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"the imported one is marked so (session compact).\n\n" +
 			"What the file is shows in what it begins with, or say it with --format. UIMessages that Mooring did\n" +
 			"not export name no session: it gets an id that is made of the first message, or --external.",
-		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -\n  mooring session import chat.json",
-		Args:    argCount(1, 1),
+		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -\n" +
+			"  mooring session import ~/.claude/projects/-home-ada-project/0b51….jsonl --redact\n  mooring session import chat.json",
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.format != "" && !slices.Contains(sessionFormats, o.format) {
-				return errFormat
+			if o.format != "" && !slices.Contains(importFormats, o.format) {
+				return errFormat(importFormats)
 			}
 			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is read
 				if _, _, err := h.ref(cmd.Context(), arg); err != nil {
@@ -52,6 +51,9 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			}
 			rec, err := h.recording(cmd.Context(), args, o)
 			if err != nil {
+				return err
+			}
+			if err := o.guard(h.env, rec); err != nil {
 				return err
 			}
 			if !h.env.json {
@@ -66,50 +68,10 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 	}
 	ownerFlag(cmd, &owner)
 	cmd.Flags().BoolVar(&o.skipTooLarge, "skip-too-large", false, "leave out payloads that are too large, and name them, instead of refusing the file")
-	cmd.Flags().StringVar(&o.format, "format", "", "opencode or uimessage, instead of what the file looks like")
+	formatFlag(cmd, &o.format, "", "what the file is, if that does not show", importFormats)
 	cmd.Flags().StringVar(&o.external, "external", "", "the id another system knows the session by, of UIMessages")
-	completeFormats(cmd)
+	cmd.Flags().BoolVar(&o.redact, "redact", false, "put a mark in the place of what looks like a secret")
 	return cmd
-}
-
-// importOptions are the flags of import that say how the file is read.
-type importOptions struct {
-	skipTooLarge     bool
-	format, external string
-}
-
-// recording reads FILE, or standard input.
-func (h *homeFlags) recording(ctx context.Context, args []string, o importOptions) (rec *opencode.Recording, err error) {
-	in, closeIn, err := h.env.input(ctx, args)
-	if err == nil {
-		defer closeIn()
-		progress := newReadProgress(h.env, in, inputSize(args))
-		defer progress.bar.clear()
-		reading := bufio.NewReader(progress)
-		if o.format == "" {
-			o.format = formatOpencode
-			if head, _ := reading.Peek(reading.Size()); uimessage.Recognises(head) { // what ends it is met again
-				o.format = formatUIMessage
-			}
-		}
-		lim := session.DefaultLimits()
-		limits := opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes, SkipTooLarge: o.skipTooLarge}
-		switch {
-		case o.format == formatUIMessage:
-			rec, err = uimessage.Read(reading, uimessage.Options{Limits: limits, External: o.external})
-		case o.external != "":
-			err = fault.Usage.With("--external is for UIMessages: the file names its session itself")
-		default:
-			rec, err = opencode.ReadRecording(reading, limits)
-		}
-		if errors.Is(err, fault.TooLarge) && !o.skipTooLarge {
-			err = fault.TooLarge.Because(err, "%s; --skip-too-large leaves out values that are larger than a payload may be", messageOf(err))
-		}
-	}
-	if errors.Is(err, errStopped) {
-		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
-	}
-	return rec, err
 }
 
 // importRun is one import in progress.

@@ -3,7 +3,7 @@
 import { once } from "node:events";
 import * as http from "node:http";
 
-/** A step of a reply: `{text}`, `{call, input}` (a tool call), or `{until}` (a promise: the stream stands still until it is fulfilled). */
+/** A step of a reply: `{text}`, `{think}` (reasoning), `{call, input}` (a tool call), or `{until}` (a promise: the stream stands still until it is fulfilled). */
 export class Model {
   /** The texts of the prompts that it was asked, in their order. */
   prompts = [];
@@ -60,11 +60,13 @@ export class Model {
         continue;
       }
       index++;
-      const [content_block, delta] = step.call
+      const [content_block, ...deltas] = step.call
         ? [{ type: "tool_use", id: made("toolu"), name: step.call, input: {} }, { type: "input_json_delta", partial_json: JSON.stringify(step.input) }]
-        : [{ type: "text", text: "" }, { type: "text_delta", text: step.text }];
+        : step.think
+          ? [{ type: "thinking", thinking: "", signature: "" }, { type: "thinking_delta", thinking: step.think }, { type: "signature_delta", signature: "c2lnbmVk" }]
+          : [{ type: "text", text: "" }, { type: "text_delta", text: step.text }];
       send("content_block_start", { index, content_block });
-      send("content_block_delta", { index, delta });
+      for (const delta of deltas) send("content_block_delta", { index, delta });
       send("content_block_stop", { index });
     }
     send("message_delta", { delta: { stop_reason, stop_sequence: null }, usage: { output_tokens: 34 } });

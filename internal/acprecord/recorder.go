@@ -374,7 +374,7 @@ func (r *Recorder) Fail(now time.Time, stopped bool, name, reason string) []Op {
 	if stopped {
 		status = "aborted"
 	}
-	return r.end(now, status, "error", nil, &failure{name, failureData{clip(reason, maxReason)}})
+	return r.end(now, status, "error", nil, newFailure(name, clip(reason, maxReason)))
 }
 
 func (r *Recorder) end(now time.Time, status, finish string, usage *acp.Usage, fail *failure) []Op {
@@ -394,7 +394,7 @@ func (r *Recorder) Abandoned(turnID string, stopped bool, name, reason string) O
 	if stopped {
 		status = "aborted"
 	}
-	return Op{Method: session.MethodFinalize, Message: turnID, Status: status, Error: encode(failure{name, failureData{clip(reason, maxReason)}})}
+	return Op{Method: session.MethodFinalize, Message: turnID, Status: status, Error: encode(newFailure(name, clip(reason, maxReason)))}
 }
 
 // message returns the turn's message.
@@ -402,7 +402,7 @@ func (r *Recorder) message(begun int64, finish string, usage *acp.Usage, fail *f
 	m := message{ID: r.turn.id, Session: r.cfg.Session, Role: "assistant", Parent: r.turn.user, Agent: r.state.Name, Mode: r.state.Mode,
 		Time: span{Created: begun}, Finish: finish, Error: fail}
 	if usage != nil {
-		m.Tokens = &tokens{Input: usage.Input, Output: usage.Output, Reasoning: usage.Thought, Cache: cache{usage.CacheRead, usage.CacheWrite}}
+		m.Tokens = &tokens{Input: usage.Input, Output: usage.Output, Reasoning: usage.Thought, Cache: cache{Read: usage.CacheRead, Write: usage.CacheWrite}}
 	}
 	if finish != "" && r.cost > r.turn.cost {
 		m.Cost = r.cost - r.turn.cost

@@ -3,103 +3,29 @@ package acprecord
 // The values that are put, in opencode's shapes.
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/internal/acp"
+	"github.com/mooring-rpc/mooring/internal/opencode/shape"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-type span struct {
-	Created int64 `json:"created,omitempty"`
-	Updated int64 `json:"updated,omitempty"`
-	Start   int64 `json:"start,omitempty"`
-	End     int64 `json:"end,omitempty"`
-}
+type (
+	span      = shape.Span
+	info      = shape.Info
+	message   = shape.Message
+	tokens    = shape.Tokens
+	cache     = shape.Cache
+	failure   = shape.Failure
+	part      = shape.Part
+	toolState = shape.ToolState
+	toolMeta  = shape.ToolMeta
+	change    = shape.Change
+	todo      = shape.Todo
+)
 
-type info struct {
-	ID    string `json:"id"`
-	Title string `json:"title"`
-	Dir   string `json:"directory,omitempty"`
-	Time  span   `json:"time"`
-}
-
-type message struct {
-	ID      string   `json:"id"`
-	Session string   `json:"sessionID"`
-	Role    string   `json:"role"`
-	Parent  string   `json:"parentID,omitempty"`
-	Agent   string   `json:"agent,omitempty"`
-	Mode    string   `json:"mode,omitempty"`
-	Time    span     `json:"time,omitzero"`
-	Tokens  *tokens  `json:"tokens,omitempty"`
-	Cost    float64  `json:"cost,omitempty"`
-	Finish  string   `json:"finish,omitempty"`
-	Error   *failure `json:"error,omitempty"`
-}
-
-type tokens struct {
-	Input     int64 `json:"input"`
-	Output    int64 `json:"output"`
-	Reasoning int64 `json:"reasoning"`
-	Cache     cache `json:"cache"`
-}
-
-type cache struct {
-	Read  int64 `json:"read"`
-	Write int64 `json:"write"`
-}
-
-type failure struct {
-	Name string      `json:"name"`
-	Data failureData `json:"data"`
-}
-
-type failureData struct {
-	Message string `json:"message"`
-}
-
-type part struct {
-	ID        string     `json:"id"`
-	Session   string     `json:"sessionID"`
-	Message   string     `json:"messageID"`
-	Type      string     `json:"type"`
-	Text      *string    `json:"text,omitempty"`
-	Synthetic bool       `json:"synthetic,omitempty"`
-	Mime      string     `json:"mime,omitempty"`
-	Name      string     `json:"filename,omitempty"`
-	URL       string     `json:"url,omitempty"`
-	Call      string     `json:"callID,omitempty"`
-	Tool      string     `json:"tool,omitempty"`
-	State     *toolState `json:"state,omitempty"`
-	Time      *span      `json:"time,omitempty"`
-}
-
-type toolState struct {
-	Status      string          `json:"status"`
-	Input       json.RawMessage `json:"input"`
-	Output      json.RawMessage `json:"output,omitempty"`
-	Title       string          `json:"title,omitempty"`
-	Metadata    *toolMeta       `json:"metadata,omitempty"`
-	Error       string          `json:"error,omitempty"`
-	Attachments []part          `json:"attachments,omitempty"`
-	Time        span            `json:"time"`
-}
-
-type toolMeta struct {
-	Kind      string         `json:"kind,omitempty"` // ACP's
-	Files     []change       `json:"files,omitempty"`
-	Locations []acp.Location `json:"locations,omitempty"`
-}
-
-// change is a file's change, as a diff in the protocol has it.
-type change struct {
-	File   string  `json:"file"`
-	Status string  `json:"status,omitempty"`
-	Before *string `json:"before,omitempty"`
-	After  string  `json:"after"`
-}
+func newFailure(name, text string) *failure { return shape.NewFailure(name, text) }
 
 func partID(n int) string { return fmt.Sprintf("prt_%06d", n) }
 
@@ -108,15 +34,7 @@ func partKey(message string, n int) string { return session.PartKey(message, par
 func put(key string, v any) Op { return Op{Method: session.MethodPut, Key: key, Payload: encode(v)} }
 
 // encode marshals a value, which is of types that marshal, and of JSON text that was read from JSON.
-func encode(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(fmt.Sprintf("acprecord: %v", err))
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
+func encode(v any) json.RawMessage { return shape.Encode(v) }
 
 // userPart returns a block of a prompt as a part.
 func userPart(sessionID, message string, n int, raw json.RawMessage) part {

@@ -174,7 +174,8 @@ func changeOf(c acp.ToolContent, left *int) change {
 		*left = max(*left-len(s), 0)
 		return s
 	}
-	out := change{File: clip(c.Path, 2000), After: cut(c.New)}
+	after := cut(c.New)
+	out := change{File: clip(c.Path, 2000), After: &after}
 	if c.Old == nil {
 		out.Status = "added"
 		return out
@@ -218,7 +219,10 @@ func (t *tool) put(sessionID string) Op {
 	if s.Input == nil {
 		s.Input = json.RawMessage("{}")
 	}
-	s.Metadata = &toolMeta{Kind: t.kind, Files: t.files, Locations: t.where}
+	s.Metadata = &toolMeta{Kind: t.kind, Files: t.files}
+	if len(t.where) > 0 {
+		s.Metadata.Locations = encode(t.where)
+	}
 	name := t.kind
 	switch n := toolNames[t.kind]; {
 	case len(t.files) > 0:
@@ -251,11 +255,6 @@ func hasText(object json.RawMessage, name string) bool {
 
 // plan records the agent's plan: one part of the turn, which always has the newest.
 func (r *Recorder) plan(ms int64, entries json.RawMessage) []Op {
-	type todo struct {
-		Content  string `json:"content"`
-		Status   string `json:"status"`
-		Priority string `json:"priority,omitempty"`
-	}
 	list, err := acp.Read[[]todo](entries)
 	if err != nil {
 		return nil
@@ -268,7 +267,7 @@ func (r *Recorder) plan(ms int64, entries json.RawMessage) []Op {
 	left := shownBytes
 	list = slices.Clip(list[:min(len(list), 500)])
 	for i := range list {
-		list[i] = todo{clip(list[i].Content, max(left, 0)), clip(list[i].Status, 40), clip(list[i].Priority, 40)}
+		list[i] = todo{Content: clip(list[i].Content, max(left, 0)), Status: clip(list[i].Status, 40), Priority: clip(list[i].Priority, 40)}
 		left -= len(list[i].Content)
 	}
 	input := encode(map[string]any{"todos": list})

@@ -29,8 +29,8 @@
 //
 // # Bounds
 //
-//	a line of a recording  64 MiB (maxLine)
-//	a file                 1 GiB (maxFile)
+//	a line of a recording  64 MiB (jsonlines.MaxLine)
+//	a file                 1 GiB (jsonlines.MaxFile)
 //	a piece, a payload     Limits
 package opencode
 

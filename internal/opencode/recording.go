@@ -5,7 +5,6 @@
 package opencode
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
@@ -22,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
+	"github.com/mooring-rpc/mooring/internal/jsonlines"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -65,23 +65,16 @@ type Batch struct {
 	Chain [32]byte
 }
 
-// Bounds of a file, which bound the memory for it.
-const (
-	maxFile = 1 << 30
-	maxLine = 64 << 20 // of a recording
-)
-
 // ReadRecording reads a whole file, a recording line by line. Batches beyond limits are cut into
 // pieces; everything else stays as recorded. The error is Malformed or TooLarge and names the
 // line, or is r's.
 func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
-	return readRecording(r, limits, maxFile, maxLine)
+	return readRecording(r, limits, jsonlines.MaxFile, jsonlines.MaxLine)
 }
 
 func readRecording(r io.Reader, limits Limits, file, line int) (*Recording, error) {
 	rec := &Recording{}
-	lines := &lineReader{r: bufio.NewReaderSize(&bounded{r: r, left: file, most: file}, 64<<10), most: line}
-	if err := rec.read(lines, limits); err != nil {
+	if err := rec.read(jsonlines.NewReader(r, file, line), limits); err != nil {
 		return nil, err
 	}
 	return rec, rec.finish(limits)
@@ -96,13 +89,11 @@ func (rec *Recording) finish(limits Limits) error {
 	return rec.Complete(limits)
 }
 
-// Complete completes a recording that the reader of another format has made: it cuts batches into pieces within the limits, sets
-// their chains and finds the compaction, if none is set. The error is TooLarge.
+// Complete closes a recording and finds its compaction, if none is set. The error is TooLarge and names the line.
 func (rec *Recording) Complete(limits Limits) error {
-	if err := rec.split(limits); err != nil {
+	if err := rec.Close(limits); err != nil {
 		return err
 	}
-	rec.chain()
 	if rec.Compaction == (Compaction{}) {
 		order := session.ByTime
 		if rec.ByLog {
@@ -115,90 +106,24 @@ func (rec *Recording) Complete(limits Limits) error {
 
 // ReadAll reads a whole file of another format, within the bound of this package's.
 func ReadAll(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(&bounded{r: r, left: maxFile, most: maxFile})
+	data, err := io.ReadAll(jsonlines.NewReader(r, jsonlines.MaxFile, jsonlines.MaxLine).Rest())
 	if err != nil {
 		return nil, reading(err)
 	}
 	return data, nil
 }
 
-// bounded is a reader that fails beyond its bound.
-type bounded struct {
-	r          io.Reader
-	left, most int
-}
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p[:min(len(p), b.left+1)])
-	if n > b.left {
-		n, err = b.left, fault.TooLarge.With("the file has more than %d bytes: is it the right one?", b.most)
-	}
-	b.left -= n
-	return n, err
-}
-
-// lineReader reads a file line by line.
-type lineReader struct {
-	r    *bufio.Reader
-	most int // bytes of a line
-	n    int // number of the last line
-}
-
-var errLongLine = errors.New("a long line")
-
-// next returns the next line without surrounding white space. The error is io.EOF at the end,
-// errLongLine with the line's beginning if it is too long.
-func (l *lineReader) next() (line []byte, err error) {
-	l.n++
-	for {
-		piece, err := l.r.ReadSlice('\n')
-		line = append(line, piece...)
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull) && len(line) > l.most:
-			return line, errLongLine
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err != nil && (!errors.Is(err, io.EOF) || len(line) == 0):
-			return nil, err
-		default:
-			return bytes.TrimSpace(line), nil
-		}
-	}
-}
-
-// first returns the next non-empty line, if it can begin a JSON text.
-func (l *lineReader) first() (line []byte, err error) {
-	for {
-		if begin, _ := l.r.Peek(3); l.n == 0 && string(begin) == "\ufeff" {
-			_, _ = l.r.Discard(3)
-		}
-		begin, err := l.r.Peek(1)
-		if errors.Is(err, io.EOF) {
-			return nil, malformed("the file is empty")
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !strings.ContainsRune("{[ \t\r\n", rune(begin[0])) {
-			return nil, lineError(l.n+1, "not JSON: it begins with neither { nor [")
-		}
-		if line, err = l.next(); len(line) > 0 || err != nil {
-			return line, err
-		}
-	}
-}
-
 // read parses the lines as a recording, an export or a flat array.
-func (rec *Recording) read(lines *lineReader, limits Limits) error {
-	first, err := lines.first()
+func (rec *Recording) read(lines *jsonlines.Reader, limits Limits) error {
+	first, err := lines.First()
 	if err == nil && isRequest(first) {
 		return rec.readRequests(lines, first)
 	}
-	if err != nil && !errors.Is(err, errLongLine) {
+	if err != nil && !errors.Is(err, jsonlines.ErrLongLine) {
 		return reading(err)
 	}
-	whole := bytes.NewBuffer(slices.Concat(bytes.Repeat([]byte("\n"), lines.n-1), first, []byte("\n")))
-	if _, err := whole.ReadFrom(lines.r); err != nil {
+	whole := bytes.NewBuffer(slices.Concat(bytes.Repeat([]byte("\n"), lines.Line()-1), first, []byte("\n")))
+	if _, err := whole.ReadFrom(lines.Rest()); err != nil {
 		return reading(err)
 	}
 	data := whole.Bytes()
@@ -211,9 +136,60 @@ func (rec *Recording) read(lines *lineReader, limits Limits) error {
 		err = rec.readItems(data)
 		rec.noteRepeated()
 	case "requests":
-		err = rec.request(lines.n, first)
+		err = rec.request(lines.Line(), first)
 	}
 	return err
+}
+
+// Add appends a batch of a recording that is not opencode's own, and is read elsewhere: line is that of the file. The error
+// is BadKey.
+func (rec *Recording) Add(line int, at int64, puts []Put) error {
+	for _, p := range puts {
+		if _, err := session.ParseKey(p.Key); err != nil {
+			return err
+		}
+	}
+	if len(puts) > 0 {
+		rec.Batches = append(rec.Batches, Batch{Line: line, At: at, Puts: puts})
+	}
+	return nil
+}
+
+// Close cuts batches beyond the limits into pieces, and sets every batch's chain. The error is TooLarge and names the line.
+func (rec *Recording) Close(limits Limits) error {
+	if err := rec.split(limits); err != nil {
+		return err
+	}
+	rec.chain()
+	return nil
+}
+
+// Rewrite puts what f returns for each payload in its place, in the children as well, and closes the recording anew. The
+// error is TooLarge and names the line.
+func (rec *Recording) Rewrite(limits Limits, f func(payload []byte) []byte) error {
+	for i := range rec.Batches {
+		for j, p := range rec.Batches[i].Puts {
+			rec.Batches[i].Puts[j].Payload = f(p.Payload)
+		}
+	}
+	for _, c := range rec.Children {
+		if err := c.Rewrite(limits, f); err != nil {
+			return err
+		}
+	}
+	return rec.Close(limits)
+}
+
+// Payloads calls f for each payload of the recording and its children.
+func (rec *Recording) Payloads(f func(payload []byte)) {
+	for _, b := range rec.Batches {
+		for _, p := range b.Puts {
+			f(p.Payload)
+		}
+	}
+	for _, c := range rec.Children {
+		c.Payloads(f)
+	}
 }
 
 // reading adds context to the reader's error; faults have their own.
@@ -252,24 +228,24 @@ func sniff(data []byte) (kind string, err error) {
 	if info && messages {
 		return "export", nil
 	}
-	return "", fault.Malformed.With("line 1: neither an opencode export (an object with info and messages) nor a recording (one request with method and path a line)")
+	return "", fault.Malformed.With("line 1: neither an opencode export (an object with info and messages) nor a recording (one request with method and path a line) nor a transcript of Claude Code or Codex")
 }
 
 // readRequests parses a recording, whose first line was read: each sync request is one batch.
-func (rec *Recording) readRequests(lines *lineReader, line []byte) error {
+func (rec *Recording) readRequests(lines *jsonlines.Reader, line []byte) error {
 	for {
 		if len(line) > 0 {
-			if err := rec.request(lines.n, line); err != nil {
+			if err := rec.request(lines.Line(), line); err != nil {
 				return err
 			}
 		}
 		var err error
-		line, err = lines.next()
+		line, err = lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, errLongLine):
-			return fault.TooLarge.With("line %d: longer than %d bytes", lines.n, lines.most)
+		case errors.Is(err, jsonlines.ErrLongLine):
+			return lines.TooLong()
 		case err != nil:
 			return reading(err)
 		}

@@ -1,0 +1,78 @@
+// The file of mooring session import: which it is, and what secrets it has.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/secrets"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/transcripts"
+	"github.com/mooring-rpc/mooring/internal/uimessage"
+)
+
+// importOptions say how a file is read.
+type importOptions struct {
+	format       string
+	external     string
+	skipTooLarge bool
+	redact       bool
+}
+
+// importFormats are the values of import's --format.
+var importFormats = append([]string{formatUIMessage}, transcripts.Formats...)
+
+func (o *importOptions) limits() opencode.Limits {
+	lim := session.DefaultLimits()
+	return opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes, SkipTooLarge: o.skipTooLarge}
+}
+
+// guard looks for secrets in what was read, before any of it is in the outbox: it redacts them, or warns of them.
+func (o *importOptions) guard(env *cliEnv, rec *opencode.Recording) error {
+	var found secrets.Scanner
+	rec.Payloads(found.Scan)
+	what := found.Summary()
+	if what == "" {
+		return nil
+	}
+	if !o.redact {
+		fmt.Fprintf(env.err, "warning: the file has what looks like secrets, which whoever reads the session will see: %s; --redact puts marks in their place\n", what)
+		return nil
+	}
+	fmt.Fprintf(env.err, "redacted: %s\n", what)
+	return rec.Rewrite(o.limits(), found.Redact)
+}
+
+// recording reads FILE, or standard input.
+func (h *homeFlags) recording(ctx context.Context, args []string, o importOptions) (rec *opencode.Recording, err error) {
+	in, closeIn, err := h.env.input(ctx, args)
+	if err == nil {
+		defer closeIn()
+		progress := newReadProgress(h.env, in, inputSize(args))
+		defer progress.bar.clear()
+		reading := bufio.NewReader(progress)
+		if head, _ := reading.Peek(reading.Size()); o.format == "" && uimessage.Recognises(head) { // what ends it is met again
+			o.format = formatUIMessage
+		}
+		switch {
+		case o.format == formatUIMessage:
+			rec, err = uimessage.Read(reading, uimessage.Options{Limits: o.limits(), External: o.external})
+		case o.external != "":
+			err = fault.Usage.With("--external is for UIMessages: the file names its session itself")
+		default:
+			rec, err = transcripts.Read(reading, o.format, o.limits())
+		}
+		if errors.Is(err, fault.TooLarge) && !o.skipTooLarge {
+			err = fault.TooLarge.Because(err, "%s; --skip-too-large leaves out values that are larger than a payload may be", messageOf(err))
+		}
+	}
+	if errors.Is(err, errStopped) {
+		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
+	}
+	return rec, err
+}
