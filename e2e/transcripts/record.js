@@ -2,6 +2,7 @@
 // the programs' own (prompts, lists of tools) is cut.
 
 import * as fs from "node:fs/promises";
+import * as os from "node:os";
 import * as path from "node:path";
 import { test } from "node:test";
 import { repo } from "../rig/mooring.js";
@@ -23,6 +24,7 @@ async function save(program, file, name) {
   for (const [dir, as] of [[program.dir, "/home/ada/project"], [program.home, "/home/ada"]]) {
     text = text.replaceAll(dir, as).replaceAll(dir.replaceAll("/", "-"), as.replaceAll("/", "-"));
   }
+  text = text.replaceAll(`${os.type()} ${os.release()}`, "Linux 6.1");
   const lines = text.trim().split("\n").map((line) => JSON.stringify(cut(JSON.parse(line))));
   await fs.writeFile(path.join(to, name), `${lines.join("\n")}\n`);
 }

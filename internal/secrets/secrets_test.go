@@ -32,7 +32,8 @@ func TestFound(t *testing.T) {
 		`{"x":"ghp_short"}`:                                                "",
 		`{"x":"postgres://ada:$PASSWORD@db/app, https://example.org:80/"}`: "",
 		`{"x":"a commit is 6f1ed002ab5595859014ebf0951522d9a1b2c3d4"}`:     "",
-		`{"x":"key = ` + strings.Repeat("a", 40) + `"}`:                    "", // no entropy
+		`{"x":"key = ` + strings.Repeat("a", 40) + `"}`:                    "", // allowed
+		`{"x":"access_token = kqkqkqzkqkqkqzkq7"}`:                         "", // of low entropy
 		`not JSON`: "",
 		`{"x":"`:   "",
 	} {

@@ -4,7 +4,6 @@ package transcripts
 // SESSION/subagents/agent-ID.jsonl.
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -259,6 +258,3 @@ func textOf(content gjson.Result) string {
 	})
 	return strings.Join(texts, "\n")
 }
-
-// rawOf returns a value's JSON text.
-func rawOf(v gjson.Result) json.RawMessage { return json.RawMessage(v.Raw) }

@@ -116,7 +116,7 @@ func (c *codex) item(p gjson.Result) (leftOut string, ours bool, err error) {
 	case "custom_tool_call":
 		c.called(p, objectOf(p.Get("input").String()))
 	case "local_shell_call":
-		c.called(p, rawOf(p.Get("action")))
+		c.called(p, objectOf(p.Get("action").Raw))
 	case "function_call_output", "custom_tool_call_output":
 		if !c.result(p) {
 			return "result of a call that is not in the file", true, nil
