@@ -116,7 +116,7 @@ func TestImportBadTranscripts(t *testing.T) {
 	lines := strings.SplitAfter(transcript(t, "claude-2.1.332"), "\n")
 	lines[4] = "{nonsense\n"
 	r.failsIn(strings.Join(lines, ""), exitRefused, "line 5: not a JSON object", "session", "import", "-", "--owner", r.owner())
-	r.failsIn(lines[2], exitRefused, `the format "yaml" is none`, "session", "import", "-", "--format", "yaml", "--owner", r.owner())
+	r.failsIn(lines[2], exitUsage, "one of uimessage, opencode, claude, codex", "session", "import", "-", "--format", "yaml", "--owner", r.owner())
 	if out := r.ok("session", "list", "--owner", r.owner()); strings.Contains(out, "ses_") {
 		t.Errorf("after bad files: %s", out)
 	}

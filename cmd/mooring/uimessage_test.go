@@ -46,7 +46,7 @@ func TestUIMessages(t *testing.T) {
 		t.Errorf("named, it is %s", other)
 	}
 
-	const formats = "--format is opencode or uimessage"
+	const formats = "--format is one of "
 	r.fails(exitUsage, formats, "session", "export", id, "--format", "x")
 	r.fails(exitUsage, formats, "session", "import", file, "--format", "x")
 	r.fails(exitUsage, "have no place in UIMessages", "session", "export", id, "--format", "uimessage", "--children")
