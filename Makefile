@@ -154,6 +154,13 @@ e2e-doors: build ## the real AI SDK (npm ai): sessions as its UIMessages
 	@.ci/need node npm
 	cd e2e/aisdk && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
 
+e2e-doors: build ## the AI SDK from npm (70 MB) with the real server and mooring run, in Node and Chromium
+	@.ci/need node npm chromium
+	cd clients/js && npm ci --silent && npm run build --silent
+	cd e2e && npm ci --silent
+	cd e2e/aisdk && npm ci --silent --ignore-scripts
+	cd e2e/aisdk && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
+
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && npm run build --silent

@@ -94,6 +94,10 @@ type Config struct {
 	// are not the internet's, such as this machine's and its network's, and take http.
 	Webhooks, WebhooksAllowPrivate bool
 
+	// AISDK serves sessions as chats at /api/ai/chat, which the AI SDK's useChat and DefaultChatTransport (npm package ai)
+	// use as their api.
+	AISDK bool
+
 	// Limits bound the memory, the work and the storage that clients can make a server use.
 	Limits Limits
 }

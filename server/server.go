@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/aisdk"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/origin"
@@ -134,11 +135,15 @@ func (s *Server) mount(cfg Config) {
 	web.New(web.Config{Log: cfg.Log, Prefix: s.address.Prefix, Hosts: s.address.Hosts, TLS: s.address.TLS, TokenLife: cfg.PageLife, Lease: cfg.TurnLease},
 		s.node, s.store, s.sharing).Mount()
 
-	s.node.Mount(httpapi.Path, httpapi.New(httpapi.Config{
+	api := httpapi.Config{
 		Server: s.node, Address: s.address, Origins: cfg.Origins, Log: cfg.Log,
 		BodyBytes: 2 * nodeCfg.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
 		Timeout:   nodeCfg.BatchTimeout, StallTimeout: nodeCfg.RPC.WriteTimeout,
-	}))
+	}
+	s.node.Mount(httpapi.Path, httpapi.New(api))
+	if cfg.AISDK {
+		s.node.Mount(aisdk.Path, aisdk.New(api))
+	}
 }
 
 // Owner returns where the owner's ref is.

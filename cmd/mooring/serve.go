@@ -95,6 +95,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a browser keeps the ref that a link opened; afterwards it needs the whole link again")
 	f.BoolVar(&o.server.Webhooks, "webhooks", false, "let the owners of sessions register webhooks, which this server then calls (session webhook add)")
 	f.BoolVar(&o.server.WebhooksAllowPrivate, "webhooks-allow-private", false, "let these be at private addresses, and take http: whoever owns a session can then have the server POST to your network")
+	f.BoolVar(&o.server.AISDK, "ai-sdk", false, "serve sessions as chats at /api/ai/chat, for useChat and DefaultChatTransport of the AI SDK (docs/ai-sdk.md)")
 	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres whose settings can lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")

@@ -6,6 +6,8 @@ import * as net from "node:net";
 export class Proxy {
   /** Links are refused while this is set. */
   refusing = false;
+  /** The next link breaks after so many bytes of what the server sends over it; undefined: it does not. */
+  cutAfter;
   #server;
   #links = new Set();
 
@@ -50,6 +52,16 @@ export class Proxy {
       });
     }
     near.pipe(far);
-    far.pipe(near);
+    if (this.cutAfter === undefined) {
+      far.pipe(near);
+      return;
+    }
+    let left = this.cutAfter;
+    this.cutAfter = undefined;
+    far.on("data", (bytes) => {
+      const part = bytes.subarray(0, left);
+      left -= part.length;
+      near.write(part, () => left === 0 && near.resetAndDestroy());
+    });
   }
 }

@@ -37,9 +37,13 @@ func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 
 // answerError answers with a fault and a status that is not its code's.
 func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
+	a.cfg.Server.Refused(w, f)
+	if a.lines {
+		httpkit.WriteText(w, status, f.Message+" ("+f.Code.String()+")\n")
+		return
+	}
 	shown := newErrorJSON(f)
 	shown.Request = w.Header().Get(node.RequestHeader)
-	a.cfg.Server.Refused(w, f)
 	httpkit.WriteJSON(w, status, httpkit.JSON(map[string]any{"error": shown}))
 }
 

@@ -38,8 +38,8 @@ func newAuditRowJSON(r *capability.AuditRow) auditRowJSON {
 }
 
 // audit serves GET on audit, of a session or a space.
-func audit(q *request, live *objects.Capability) *fault.Error {
-	params, refused := q.query("after", "limit")
+func audit(q *Request, live *objects.Capability) *fault.Error {
+	params, refused := q.Query("after", "limit")
 	if refused != nil {
 		return refused
 	}
@@ -53,14 +53,14 @@ func audit(q *request, live *objects.Capability) *fault.Error {
 	}
 	page, err := live.Audit(q.Context(), after, limit)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	rows := make([]auditRowJSON, len(page.Rows))
 	for i, row := range page.Rows {
 		rows[i] = newAuditRowJSON(row)
 		after = row.Seq
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(struct {
 		Seq   uint64         `json:"seq"`
 		Head  string         `json:"head"` // the hash of that row
 		After uint64         `json:"after"`

@@ -185,8 +185,8 @@ func parseArg(at *bodyPath, v gjson.Result, to *ledger.Arg) *fault.Error {
 }
 
 // applyBatch serves POST /sessions/{id}/batches.
-func applyBatch(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func applyBatch(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -196,7 +196,7 @@ func applyBatch(q *request, live *objects.Capability) *fault.Error {
 	}
 	stream, err := live.OpenStream(q.Context(), sender.outbox, sender.secret, sender.incarnation)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	if !several {
 		return q.apply(stream, &list[0])
@@ -205,8 +205,8 @@ func applyBatch(q *request, live *objects.Capability) *fault.Error {
 }
 
 // acknowledge serves POST /sessions/{id}/acknowledge.
-func acknowledge(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func acknowledge(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -227,14 +227,14 @@ func acknowledge(q *request, live *objects.Capability) *fault.Error {
 		err = stream.Acknowledge(q.Context(), *through)
 	}
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"last_seq": stream.LastSeq, "acked_through": max(stream.AckedThrough, *through)}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]any{"last_seq": stream.LastSeq, "acked_through": max(stream.AckedThrough, *through)}))
 	return nil
 }
 
 // apply sends a batch to its stream and answers with the outcomes.
-func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
+func (q *Request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 	var with []*objects.Capability
 	for _, text := range s.with {
 		live, refused := q.restoreText(text)
@@ -245,22 +245,22 @@ func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 	}
 	a, err := stream.Apply(q.Context(), s.batch, with...)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, encodeAck(&a))
+	httpkit.WriteJSON(q.W, http.StatusOK, encodeAck(&a))
 	return nil
 }
 
 // applyAll sends batches to their stream and answers with the outcomes of each, or why it was
 // refused. If all were, that is the first's refusal.
-func (q *request) applyAll(stream *objects.Stream, list []sentBatch) *fault.Error {
+func (q *Request) applyAll(stream *objects.Stream, list []sentBatch) *fault.Error {
 	batches := make([]ledger.Batch, len(list))
 	for i := range list {
 		batches[i] = list[i].batch
 	}
 	answers, err := stream.ApplyAll(q.Context(), batches...)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	recorded, shown := false, make([][]byte, len(answers))
 	for i := range answers {
@@ -278,7 +278,7 @@ func (q *request) applyAll(stream *objects.Stream, list []sentBatch) *fault.Erro
 			q.api.cfg.Server.Refused(nil, f)
 		}
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, fmt.Appendf(nil, `{"answers":[%s]}`, bytes.Join(shown, []byte{','})))
+	httpkit.WriteJSON(q.W, http.StatusOK, fmt.Appendf(nil, `{"answers":[%s]}`, bytes.Join(shown, []byte{','})))
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 // bodyChunk is the initial capacity of a body's buffer, in bytes.
 const bodyChunk = 64 << 10
 
-// body reads the body: one JSON value, whose parts are substrings of the bytes sent.
-func (q *request) body() (gjson.Result, *fault.Error) {
+// ReadBody reads the body: one JSON value, whose parts are substrings of the bytes sent.
+func (q *Request) ReadBody() (gjson.Result, *fault.Error) {
 	if kind, _, err := mime.ParseMediaType(q.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return gjson.Result{}, fault.Malformed.With("the body is JSON: send Content-Type: application/json")
 	}
@@ -39,13 +39,13 @@ func (q *request) body() (gjson.Result, *fault.Error) {
 	return gjson.ParseBytes(text), nil
 }
 
-func (q *request) read() ([]byte, *fault.Error) {
+func (q *Request) read() ([]byte, *fault.Error) {
 	limit := int64(q.api.cfg.BodyBytes)
 	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send smaller batches", limit)
 	if q.ContentLength > limit {
 		return nil, tooLarge
 	}
-	text, err := httpkit.ReadBody(http.MaxBytesReader(q.w, q.Body, limit), bodyChunk, func(n int) error {
+	text, err := httpkit.ReadBody(http.MaxBytesReader(q.W, q.Body, limit), bodyChunk, func(n int) error {
 		if q.memory.TryGrow(int64(2 * n)) { // twice: parsing holds a second copy
 			return nil
 		}

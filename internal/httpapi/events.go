@@ -62,8 +62,8 @@ func encodeEvent(e *session.Event) []byte {
 }
 
 // serveEvents serves GET /sessions/{id}/events.
-func serveEvents(q *request) *fault.Error {
-	params, refused := q.query("after", "hash", "limit", "keys")
+func serveEvents(q *Request) *fault.Error {
+	params, refused := q.Query("after", "hash", "limit", "keys")
 	if refused != nil {
 		return refused
 	}
@@ -85,13 +85,13 @@ func serveEvents(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	live, refused := q.session(q.Context())
+	live, refused := q.Session(q.Context())
 	if refused != nil {
 		return refused
 	}
 	page, err := live.Events(q.Context(), after, keys, limit)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	var events bytes.Buffer
 	events.WriteByte('[')
@@ -103,7 +103,7 @@ func serveEvents(q *request) *fault.Error {
 		after = fanout.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, addMember(httpkit.JSON(struct {
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, addMember(httpkit.JSON(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
 		Hash   string `json:"hash,omitempty"` // the position's, to continue from; "" if unknown
@@ -139,24 +139,24 @@ func resumePosition(h http.Header, after string, named fanout.Position) (fanout.
 
 // follow sends every event about keys after a position until the client goes, the ref dies or the server
 // stops. An immediate refusal is an ordinary answer, so that browsers do not reconnect.
-func (q *request) follow(after fanout.Position, keys *session.Selection) *fault.Error {
-	ctx, leave := context.WithCancelCause(q.clientCtx)
+func (q *Request) follow(after fanout.Position, keys *session.Selection) *fault.Error {
+	ctx, leave := context.WithCancelCause(q.ClientCtx)
 	defer leave(nil)
-	live, refused := q.session(ctx)
+	live, refused := q.Session(ctx)
 	if refused != nil {
 		return refused
 	}
 	if _, err := live.Events(q.Context(), after, keys, 1); err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	if refused := q.beginStream(); refused != nil {
+	if refused := q.BeginStream(); refused != nil {
 		return refused
 	}
-	h := q.w.Header()
+	h := q.W.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
-	q.w.WriteHeader(http.StatusOK)
-	s := &eventStream{out: trickle.Sender{Sent: after, Write: q.w.WriteUntil, Flush: q.w.FlushUntil, MinRateTime: q.api.cfg.StallTimeout, MinRateBytes: bytesPerStall,
+	q.W.WriteHeader(http.StatusOK)
+	s := &eventStream{out: trickle.Sender{Sent: after, Write: q.W.WriteUntil, Flush: q.W.FlushUntil, MinRateTime: q.api.cfg.StallTimeout, MinRateBytes: bytesPerStall,
 		Render: func(e *session.Event) ([]byte, error) { return encodeFrame(e), nil }}}
 	if err := s.write(": following\n\n"); err != nil {
 		return nil
@@ -164,12 +164,16 @@ func (q *request) follow(after fanout.Position, keys *session.Selection) *fault.
 	var beating sync.WaitGroup
 	defer beating.Wait()
 	defer leave(nil)
-	beating.Go(func() { s.heartbeats(ctx, q.api.cfg.Heartbeat, leave) })
+	beating.Go(func() {
+		if err := q.Heartbeats(ctx, s.write); err != nil {
+			leave(err)
+		}
+	})
 	err := live.Follow(ctx, after, keys, s.writeEvents)
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}
-	if why := q.toFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client reconnects
+	if why := q.ToFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client reconnects
 		_ = s.write("event: ended\ndata: " + string(httpkit.JSON(newErrorJSON(why))) + "\n\n") // the client may have gone
 	}
 	return nil
@@ -212,20 +216,19 @@ func (s *eventStream) broken() bool {
 	return s.err != nil
 }
 
-// heartbeats sends a comment at each interval until ctx ends, to detect a dead connection; then
-// it cancels ctx.
-func (s *eventStream) heartbeats(ctx context.Context, every time.Duration, leave context.CancelCauseFunc) {
-	t := time.NewTicker(every)
+// Heartbeats has write send a comment of server-sent events at each Config.Heartbeat until ctx ends, to detect a dead
+// connection: it returns the error of the first write that fails.
+func (q *Request) Heartbeats(ctx context.Context, write func(string) error) error {
+	t := time.NewTicker(q.api.cfg.Heartbeat)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-t.C:
 		}
-		if err := s.write(": hb\n\n"); err != nil {
-			leave(err)
-			return
+		if err := write(": hb\n\n"); err != nil {
+			return err
 		}
 	}
 }

@@ -52,31 +52,46 @@ func (c Config) withDefaults() Config {
 //go:embed openapi.json
 var description []byte
 
-// API serves everything below Path. It is safe for concurrent use.
+// API serves everything below Path, or a face everything below its own. It is safe for concurrent use.
 type API struct {
-	cfg Config
-	mux *http.ServeMux
+	cfg     Config
+	mux     *http.ServeMux
+	unknown string // says which paths there are
+	lines   bool   // an error is a line of text, as NewFace says
 }
 
 // New returns an API, to be mounted at Path.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg.withDefaults(), mux: http.NewServeMux()}
-	for pattern, methods := range a.routes() {
+	a := &API{cfg: cfg.withDefaults(), unknown: Path + "openapi.json lists the paths"}
+	return a.route(Path, a.routes())
+}
+
+// NewFace returns a handler of another form of sessions, to be mounted at path, which ends in a slash: it admits
+// requests as the API does, restores their refs by the same rules, and has these routes. Its errors are a line
+// of text with the code last, for clients that show the body of an answer as it is.
+func NewFace(cfg Config, path string, routes RouteTable) *API {
+	a := &API{cfg: cfg.withDefaults(), lines: true, unknown: "it has " + strings.Join(slices.Sorted(maps.Keys(routes)), ", ")}
+	return a.route(path, routes)
+}
+
+func (a *API) route(path string, routes RouteTable) *API {
+	a.mux = http.NewServeMux()
+	for pattern, methods := range routes {
 		a.mux.Handle(pattern, a.byMethod(methods))
 	}
-	a.mux.Handle(Path, a.byMethod(nil))
+	a.mux.Handle(path, a.byMethod(nil))
 	return a
 }
 
-// handler handles a request; it returns why it refused, or nil.
-type handler func(*request) *fault.Error
+// Handler handles a request; it returns why it refused, or nil.
+type Handler func(*Request) *fault.Error
 
 // liveHandler is a handler with the session or space of the path, to which the request's ref was restored.
-type liveHandler func(*request, *objects.Capability) *fault.Error
+type liveHandler func(*Request, *objects.Capability) *fault.Error
 
-func ofSession(do liveHandler) handler {
-	return func(q *request) *fault.Error {
-		live, refused := q.session(q.Context())
+func ofSession(do liveHandler) Handler {
+	return func(q *Request) *fault.Error {
+		live, refused := q.Session(q.Context())
 		if refused != nil {
 			return refused
 		}
@@ -84,8 +99,8 @@ func ofSession(do liveHandler) handler {
 	}
 }
 
-func ofSpace(do liveHandler) handler {
-	return func(q *request) *fault.Error {
+func ofSpace(do liveHandler) Handler {
+	return func(q *Request) *fault.Error {
 		live, refused := q.space()
 		if refused != nil {
 			return refused
@@ -96,20 +111,20 @@ func ofSpace(do liveHandler) handler {
 
 // plain is do for a path without parameters.
 func plain(do liveHandler) liveHandler {
-	return func(q *request, live *objects.Capability) *fault.Error {
-		if _, refused := q.query(); refused != nil {
+	return func(q *Request, live *objects.Capability) *fault.Error {
+		if _, refused := q.Query(); refused != nil {
 			return refused
 		}
 		return do(q, live)
 	}
 }
 
-// routeTable has handlers by pattern and method.
-type routeTable map[string]map[string]handler
+// RouteTable has handlers by pattern and method.
+type RouteTable map[string]map[string]Handler
 
 // routes returns all handlers: those of sessions.go and the others.
-func (a *API) routes() routeTable {
-	all := routeTable{
+func (a *API) routes() RouteTable {
+	all := RouteTable{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
 		Path + "spaces/{id}":                 {http.MethodGet: ofSpace(plain(describeSpace))},
 		Path + "spaces/{id}/audit":           {http.MethodGet: ofSpace(audit)},
@@ -134,7 +149,7 @@ func (a *API) routes() routeTable {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 // byMethod serves a path with these methods; nil for an unknown path.
-func (a *API) byMethod(methods map[string]handler) http.Handler {
+func (a *API) byMethod(methods map[string]Handler) http.Handler {
 	names := make([]string, 0, len(methods)+1)
 	for name := range methods {
 		names = append(names, name)
@@ -153,7 +168,7 @@ func (a *API) byMethod(methods map[string]handler) http.Handler {
 		do, ok := methods[r.Method]
 		switch {
 		case methods == nil:
-			a.answerError(w, http.StatusNotFound, fault.NotFound.With("there is nothing at this path: %sopenapi.json lists the paths", Path))
+			a.answerError(w, http.StatusNotFound, fault.NotFound.With("there is nothing at this path: %s", a.unknown))
 		case origin.IsPreflight(r):
 			origin.Preflight(w, r, allowed)
 		case !ok:
@@ -167,7 +182,7 @@ func (a *API) byMethod(methods map[string]handler) http.Handler {
 
 // serve handles an admitted request. It counts as a connection until it is answered, and has its
 // own deadlines: the HTTP server's are for requests answered at once.
-func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
+func (a *API) serve(w http.ResponseWriter, r *http.Request, do Handler) {
 	done, err := a.cfg.Server.Admit(r.RemoteAddr)
 	if err != nil {
 		a.refuse(w, a.toFault(r.Context(), err))
@@ -175,7 +190,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
 	defer cancel()
-	q := &request{api: a, Request: r.WithContext(ctx), w: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: bytesPerStall, PieceTime: a.cfg.StallTimeout}), clientCtx: r.Context(), done: done}
+	q := &Request{api: a, Request: r.WithContext(ctx), W: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: bytesPerStall, PieceTime: a.cfg.StallTimeout}), ClientCtx: r.Context(), done: done}
 	defer q.release()
 	began := time.Now()
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server without support has no deadlines either
@@ -185,17 +200,17 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	switch {
 	case refused == nil:
-	case q.w.Started(): // a partial answer must not look like a whole one
+	case q.W.Started(): // a partial answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
 		a.cfg.Log.Debug("an answer was cut off", "request", incident.FromContext(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
 	default:
-		a.refuse(q.w, refused)
+		a.refuse(q.W, refused)
 	}
 }
 
 // catchPanic handles a request. A panic becomes a refusal.
-func (q *request) catchPanic(do handler) (refused *fault.Error) {
+func (q *Request) catchPanic(do Handler) (refused *fault.Error) {
 	defer func() {
 		if p := recover(); p != nil {
 			refused = q.api.cfg.Server.LogPanic(q.Request, p)

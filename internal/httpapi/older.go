@@ -33,8 +33,8 @@ type oldJSON struct {
 }
 
 // removeOlder serves POST /spaces/{id}/older.
-func removeOlder(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func removeOlder(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -51,7 +51,7 @@ func removeOlder(q *request, live *objects.Capability) *fault.Error {
 	older.Age, older.Remove.Before, older.Limit = int64(age), int64(before), int(min(limit, math.MaxInt32))
 	done, err := live.RemoveOlder(q.Context(), older)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := olderJSON{Before: done.Before, Done: done.Done, Unchanged: done.Unchanged, Sessions: make([]oldJSON, len(done.Sessions)), More: done.Next != "", Next: done.Next}
 	for i, one := range done.Sessions {
@@ -63,6 +63,6 @@ func removeOlder(q *request, live *objects.Capability) *fault.Error {
 	if done.Stopped != nil {
 		shown.Stopped = newErrorJSON(done.Stopped)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(shown))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(shown))
 	return nil
 }

@@ -39,8 +39,8 @@ func newRefJSON(r *session.TreeRow, now int64) refJSON {
 }
 
 // listRefs serves GET on refs, of a session or a space.
-func listRefs(q *request, live *objects.Capability) *fault.Error {
-	params, refused := q.query("under", "after", "limit")
+func listRefs(q *Request, live *objects.Capability) *fault.Error {
+	params, refused := q.Query("under", "after", "limit")
 	if refused != nil {
 		return refused
 	}
@@ -50,13 +50,13 @@ func listRefs(q *request, live *objects.Capability) *fault.Error {
 	}
 	page, err := live.Refs(q.Context(), tree)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := make([]refJSON, len(page.Rows))
 	for i := range page.Rows {
 		shown[i] = newRefJSON(&page.Rows[i], page.Now)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(struct {
 		Refs []refJSON `json:"refs"`
 		More bool      `json:"more"`
 		Next string    `json:"next,omitempty"`
@@ -65,8 +65,8 @@ func listRefs(q *request, live *objects.Capability) *fault.Error {
 }
 
 // share serves POST on refs, of a session or a space.
-func share(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func share(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -76,7 +76,7 @@ func share(q *request, live *objects.Capability) *fault.Error {
 	}
 	made := q.mintUnlessNamed(live, &m.ID, &m.Hash, m.Seal != nil)
 	if err := live.Share(q.Context(), m); err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	q.answerMinted(newMintedJSON(m.ID, made))
 	return nil
@@ -84,7 +84,7 @@ func share(q *request, live *objects.Capability) *fault.Error {
 
 // mintUnlessNamed makes a ref of live's target, and sets its id and the hash of its secret, if the
 // client has made none. Else the ref it returns is zero.
-func (q *request) mintUnlessNamed(live *objects.Capability, id *string, hash *[32]byte, sealed bool) (made capability.Ref) {
+func (q *Request) mintUnlessNamed(live *objects.Capability, id *string, hash *[32]byte, sealed bool) (made capability.Ref) {
 	if *id != "" {
 		return made
 	}
@@ -151,8 +151,8 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 }
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
-func revokeRef(q *request, live *objects.Capability) *fault.Error {
-	params, refused := q.query("take_over")
+func revokeRef(q *Request, live *objects.Capability) *fault.Error {
+	params, refused := q.Query("take_over")
 	if refused != nil {
 		return refused
 	}
@@ -166,9 +166,9 @@ func revokeRef(q *request, live *objects.Capability) *fault.Error {
 	}
 	done, err := live.Revoke(q.Context(), id, takeOver)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(struct {
 		Cut           uint64             `json:"cut"`
 		Children      []session.ChildCut `json:"children,omitempty"`
 		ChildrenCount int                `json:"children_count,omitempty"`
@@ -177,18 +177,18 @@ func revokeRef(q *request, live *objects.Capability) *fault.Error {
 }
 
 // revokeSpaceRef serves DELETE /spaces/{id}/refs/{ref_id}, which may be a ref of a session below.
-func revokeSpaceRef(q *request, live *objects.Capability) *fault.Error {
+func revokeSpaceRef(q *Request, live *objects.Capability) *fault.Error {
 	died, err := live.RevokeInSpace(q.Context(), q.PathValue("ref_id"))
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"refs": died}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]any{"refs": died}))
 	return nil
 }
 
 // rotate serves POST on rotate, of a session or a space.
-func rotate(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func rotate(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -210,7 +210,7 @@ func rotate(q *request, live *objects.Capability) *fault.Error {
 	made := q.mintUnlessNamed(live, &to.ID, &to.Hash, false)
 	cut, err := live.Rotate(q.Context(), to, takeOver)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := newMintedJSON(to.ID, made)
 	if !live.IsSpace() {
@@ -221,7 +221,7 @@ func rotate(q *request, live *objects.Capability) *fault.Error {
 }
 
 // serveDescription serves GET /openapi.json, without a ref.
-func serveDescription(q *request) *fault.Error {
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, description)
+func serveDescription(q *Request) *fault.Error {
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, description)
 	return nil
 }

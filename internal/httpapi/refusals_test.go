@@ -371,10 +371,10 @@ func TestPanic(t *testing.T) {
 		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		a.Log = c.Log
 	})
-	panics := func(*request) *fault.Error { panic("of its own") }
-	r.api.mux.Handle(Path+"panics", r.api.byMethod(map[string]handler{http.MethodGet: panics, http.MethodPost: panics}))
-	r.api.mux.Handle(Path+"half", r.api.byMethod(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
-		_, _ = q.w.Write(make([]byte, 64<<10))
+	panics := func(*Request) *fault.Error { panic("of its own") }
+	r.api.mux.Handle(Path+"panics", r.api.byMethod(map[string]Handler{http.MethodGet: panics, http.MethodPost: panics}))
+	r.api.mux.Handle(Path+"half", r.api.byMethod(map[string]Handler{http.MethodGet: func(q *Request) *fault.Error {
+		_, _ = q.W.Write(make([]byte, 64<<10))
 		panic("in the middle")
 	}}))
 	req := func(path string) (*http.Response, []byte, error) {

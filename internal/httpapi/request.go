@@ -25,39 +25,49 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// request is one admitted request. Its context ends with its timeout; clientCtx ends only when
-// the client goes or the server stops.
-type request struct {
+// Request is one admitted request. Its context ends with its timeout; ClientCtx ends only when
+// the client goes or the server stops. It is for one goroutine at a time, except for what writes to W
+// under a lock of its handler's.
+type Request struct {
 	*http.Request
+	W         *httpkit.PacedWriter // the answer
+	ClientCtx context.Context
+
 	api       *API
-	w         *httpkit.PacedWriter
-	clientCtx context.Context
 	done      func()             // ends its count as a connection
-	streaming bool               // see beginStream
+	streaming bool               // see BeginStream
 	ref       string             // the first that was restored
 	memory    *membudget.Account // for its body; nil if none was read
 }
 
 // release releases the request's memory and its connection count.
-func (q *request) release() {
+func (q *Request) release() {
 	if q.memory != nil {
 		q.memory.Close()
 	}
 	q.done()
 }
 
-// toFault returns an error of the server as the client sees it.
-func (q *request) toFault(err error) *fault.Error { return q.api.toFault(q.clientCtx, err) }
+// ToFault returns an error of the server as the client sees it.
+func (q *Request) ToFault(err error) *fault.Error { return q.api.toFault(q.ClientCtx, err) }
 
-// beginStream makes the answer a stream: it counts as one from now on, and only the rate at which
-// it is read bounds its time.
-func (q *request) beginStream() *fault.Error {
+// BeginStream makes the answer a stream: it counts as one from now on, and only the rate at which
+// it is read bounds its time. A body that was read is let go of: no part of it may be used any more.
+func (q *Request) BeginStream() *fault.Error {
 	q.streaming = true
 	q.done() // or it would count twice
 	q.done = func() {}
-	done, err := q.api.cfg.Server.AdmitStream(q.w, q.Request)
+	r := q.Request
+	if q.memory != nil { // the body was read to its end
+		q.memory.Close()
+		q.memory = nil
+		read := *r
+		read.ContentLength = 0
+		r = &read
+	}
+	done, err := q.api.cfg.Server.AdmitStream(q.W, r)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	q.done = done
 	return nil
@@ -70,41 +80,79 @@ const redemptionHeader = "Mooring-Redemption"
 // maxRedemption bounds a redemption id, in bytes.
 const maxRedemption = 64
 
-// session restores the request's ref for the session that the path names. The capability is valid
+// Session restores the request's ref for the session that the path names. The capability is valid
 // as long as ctx.
-func (q *request) session(ctx context.Context) (*objects.Capability, *fault.Error) {
+func (q *Request) Session(ctx context.Context) (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(ctx, "session", capability.IsSession)
 }
 
 // space restores the request's ref for the space that the path names.
-func (q *request) space() (*objects.Capability, *fault.Error) {
+func (q *Request) space() (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
 }
 
-func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {
-	ref, refused := bearer(q.Header)
-	if refused != nil {
-		return nil, refused
-	}
+func (q *Request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {
+	ref, limits, refused := q.credentials()
 	id := q.PathValue("id")
 	switch {
+	case refused != nil:
+		return nil, refused
 	case !is(id):
 		return nil, fault.NotFound.With("the path names no %s: its id is %s and a ULID", kind, map[string]string{"session": capability.SessionPrefix, "space": capability.SpacePrefix}[kind])
 	case ref.Target() != id && kind != "session":
 		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
 	}
-	limits, refused := parseAttenuation(q.Header)
+	live, refused := q.restore(ctx, ref)
 	if refused != nil {
 		return nil, refused
 	}
+	return q.reach(ctx, live, id, limits)
+}
+
+// credentials parses the request's ref and its limits, nil for none.
+func (q *Request) credentials() (capability.Ref, *capability.MintRequest, *fault.Error) {
+	ref, refused := bearer(q.Header)
+	if refused != nil {
+		return ref, nil, refused
+	}
+	limits, refused := parseAttenuation(q.Header)
+	return ref, limits, refused
+}
+
+// SessionOfBody restores the request's ref, reads its body, and returns it with the session that it names by the member
+// id, whose capability is valid as long as ctx.
+func (q *Request) SessionOfBody(ctx context.Context) (*objects.Capability, gjson.Result, *fault.Error) {
+	none := gjson.Result{}
+	ref, limits, refused := q.credentials()
+	if refused != nil {
+		return nil, none, refused
+	}
 	live, refused := q.restore(ctx, ref)
-	if refused == nil && live.IsSpace() && live.Target() != id { // limits are of the session
+	if refused != nil {
+		return nil, none, refused
+	}
+	body, refused := q.ReadBody()
+	if refused != nil {
+		return nil, none, refused
+	}
+	id := body.Get("id")
+	if id.Type != gjson.String || !capability.IsSession(id.Str) {
+		return nil, none, fault.NotFound.With("the body names no session: its id is %s and a ULID", capability.SessionPrefix)
+	}
+	live, refused = q.reach(ctx, live, id.Str, limits)
+	return live, body, refused
+}
+
+// reach returns the capability of a session or space, for which the request's ref was restored as live, below the
+// request's limits if it has some.
+func (q *Request) reach(ctx context.Context, live *objects.Capability, id string, limits *capability.MintRequest) (_ *objects.Capability, refused *fault.Error) {
+	if live.IsSpace() && live.Target() != id { // limits are of the session
 		live, refused = q.open(ctx, live, id)
 	}
 	if refused == nil && limits != nil {
 		narrow, err := live.Attenuate(q.Context(), *limits)
 		if err != nil {
-			return nil, ofAttenuation(q.toFault(err))
+			return nil, ofAttenuation(q.ToFault(err))
 		}
 		live = narrow
 	}
@@ -116,7 +164,7 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 
 // open returns the capability of a session that the request's ref is not one of: of its space, by the right manage,
 // or of a session above, which reaches it.
-func (q *request) open(ctx context.Context, outer *objects.Capability, id string) (*objects.Capability, *fault.Error) {
+func (q *Request) open(ctx context.Context, outer *objects.Capability, id string) (*objects.Capability, *fault.Error) {
 	open := outer.OpenChild
 	if outer.IsSpace() {
 		open = outer.Open
@@ -126,7 +174,7 @@ func (q *request) open(ctx context.Context, outer *objects.Capability, id string
 		return nil, fault.NotFound.With("the ref is not one of the session that the path names, and does not reach it")
 	}
 	if err != nil {
-		return nil, q.toFault(err)
+		return nil, q.ToFault(err)
 	}
 	return live, nil
 }
@@ -156,7 +204,7 @@ func ofAttenuation(refused *fault.Error) *fault.Error {
 	return refused
 }
 
-func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {
+func (q *Request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {
 	caller := q.api.cfg.Server.Caller(ctx, q.RemoteAddr)
 	redemption, refused := redemptionID(q.Header, ref, caller)
 	if refused != nil {
@@ -167,7 +215,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Cap
 		q.ref = cmp.Or(q.ref, live.Ref())
 		return live, nil
 	}
-	f := q.toFault(err)
+	f := q.ToFault(err)
 	if f.Code == fault.Sealed {
 		f = fault.Sealed.With("the ref is bound to a key, which cannot be shown over HTTP: use it with mooring or a client, or ask for a ref without a seal")
 	}
@@ -175,7 +223,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Cap
 }
 
 // restoreText is restore for the text of a ref in a body.
-func (q *request) restoreText(text string) (*objects.Capability, *fault.Error) {
+func (q *Request) restoreText(text string) (*objects.Capability, *fault.Error) {
 	ref, refused := parseRef(strings.TrimSpace(text))
 	if refused != nil {
 		return nil, refused
@@ -223,9 +271,9 @@ func redemptionID(h http.Header, ref capability.Ref, caller *objects.Caller) (st
 	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// query parses the parameters; only those in names are allowed. Errors do not contain the values,
+// Query parses the parameters; only those in names are allowed. Errors do not contain the values,
 // since secrets get into queries by mistake.
-func (q *request) query(names ...string) (map[string]string, *fault.Error) {
+func (q *Request) Query(names ...string) (map[string]string, *fault.Error) {
 	takes := "none"
 	if len(names) > 0 {
 		takes = strings.Join(names, ", ")

@@ -40,21 +40,21 @@ func argsOf(to *[]ledger.Arg, names ...string) []member {
 	return members
 }
 
-// applyAlone applies one op about a request without an outbox, and returns the cursor of its event or of the one that it
+// ApplyAlone applies one op about a request without an outbox, and returns the cursor of its event or of the one that it
 // repeats.
-func (q *request) applyAlone(live *objects.Capability, method, request string, args []ledger.Arg) (uint64, *fault.Error) {
+func (q *Request) ApplyAlone(live *objects.Capability, method, request string, args []ledger.Arg) (uint64, *fault.Error) {
 	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: live.Target(), Method: method,
 		Args: append([]ledger.Arg{stringArg("request", request)}, args...)}
 	cursor, err := live.ApplyDirect(q.Context(), op)
 	if err != nil {
-		return 0, q.toFault(err)
+		return 0, q.ToFault(err)
 	}
 	return cursor, nil
 }
 
 // askRequest serves POST /sessions/{id}/requests.
-func askRequest(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func askRequest(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -71,11 +71,11 @@ func askRequest(q *request, live *objects.Capability) *fault.Error {
 		return refused
 	}
 	id = cmp.Or(id, ulid.Make().String())
-	cursor, refused := q.applyAlone(live, session.MethodAsk, id, args)
+	cursor, refused := q.ApplyAlone(live, session.MethodAsk, id, args)
 	if refused != nil {
 		return refused
 	}
-	httpkit.WriteJSON(q.w, http.StatusCreated, httpkit.JSON(struct {
+	httpkit.WriteJSON(q.W, http.StatusCreated, httpkit.JSON(struct {
 		Session string `json:"session"`
 		Request string `json:"request"`
 		Cursor  uint64 `json:"cursor"`
@@ -85,8 +85,8 @@ func askRequest(q *request, live *objects.Capability) *fault.Error {
 
 // endRequest serves POST on a request's answer or withdraw, whose op takes the arguments of names.
 func endRequest(method string, names ...string) liveHandler {
-	return func(q *request, live *objects.Capability) *fault.Error {
-		body, refused := q.body()
+	return func(q *Request, live *objects.Capability) *fault.Error {
+		body, refused := q.ReadBody()
 		if refused != nil {
 			return refused
 		}
@@ -94,11 +94,11 @@ func endRequest(method string, names ...string) liveHandler {
 		if refused = parseObject(nil, body, argsOf(&args, names...)...); refused != nil {
 			return refused
 		}
-		cursor, refused := q.applyAlone(live, method, q.PathValue("request_id"), args)
+		cursor, refused := q.ApplyAlone(live, method, q.PathValue("request_id"), args)
 		if refused != nil {
 			return refused
 		}
-		httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"cursor": cursor}))
+		httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]any{"cursor": cursor}))
 		return nil
 	}
 }
@@ -115,8 +115,8 @@ func requestJSON(id string, cursor uint64, asked, state []byte) []byte {
 }
 
 // listRequests serves GET /sessions/{id}/requests.
-func listRequests(q *request, live *objects.Capability) *fault.Error {
-	params, refused := q.query("kinds", "after")
+func listRequests(q *Request, live *objects.Capability) *fault.Error {
+	params, refused := q.Query("kinds", "after")
 	if refused != nil {
 		return refused
 	}
@@ -129,7 +129,7 @@ func listRequests(q *request, live *objects.Capability) *fault.Error {
 	}
 	page, err := live.Requests(q.Context(), list)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := make([][]byte, len(page.Requests))
 	for i, r := range page.Requests {
@@ -144,7 +144,7 @@ func listRequests(q *request, live *objects.Capability) *fault.Error {
 		More   bool   `json:"more"`
 		Next   uint64 `json:"next,omitempty"`
 	}{page.Row.Cursor, page.Next != 0, page.Next})
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, addMember(b, "requests", fmt.Appendf(nil, "[%s]", bytes.Join(shown, []byte{','}))))
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, addMember(b, "requests", fmt.Appendf(nil, "[%s]", bytes.Join(shown, []byte{','}))))
 	return nil
 }
 
@@ -157,14 +157,14 @@ type oneRequest struct {
 
 // readRequest reads a request by its keys, what was asked and what became of it: at once, unless they are too large for
 // one answer of the session. What was asked never changes.
-func (q *request) readRequest(ctx context.Context, live *objects.Capability, id string) (*oneRequest, *fault.Error) {
+func (q *Request) readRequest(ctx context.Context, live *objects.Capability, id string) (*oneRequest, *fault.Error) {
 	r := &oneRequest{}
 	var asked, state []byte
 	cursor := uint64(0)
 	for keys := []string{session.RequestKey(id), session.RequestStateKey(id)}; len(keys) > 0; {
 		page, next, err := live.GetKeys(ctx, keys)
 		if err != nil {
-			return nil, q.toFault(err)
+			return nil, q.ToFault(err)
 		}
 		if keys = keys[next:]; r.at.Cursor == 0 { // of the first
 			r.at = fanout.Position{Cursor: page.Row.Cursor, Hash: page.Row.Head}
@@ -185,8 +185,8 @@ func (q *request) readRequest(ctx context.Context, live *objects.Capability, id 
 }
 
 // serveRequest serves GET /sessions/{id}/requests/{request_id}.
-func serveRequest(q *request) *fault.Error {
-	params, refused := q.query("wait")
+func serveRequest(q *Request) *fault.Error {
+	params, refused := q.Query("wait")
 	if refused != nil {
 		return refused
 	}
@@ -201,9 +201,9 @@ func serveRequest(q *request) *fault.Error {
 	if refused := session.CheckKeys([]string{session.RequestStateKey(id)}); refused != nil {
 		return refused
 	}
-	ctx, leave := context.WithCancel(q.clientCtx)
+	ctx, leave := context.WithCancel(q.ClientCtx)
 	defer leave()
-	live, refused := q.session(ctx)
+	live, refused := q.Session(ctx)
 	if refused != nil {
 		return refused
 	}
@@ -217,7 +217,7 @@ func serveRequest(q *request) *fault.Error {
 	case r.text == nil:
 		return fault.NotFound.With("there is no request of this id that the ref shows")
 	}
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, r.text)
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, r.text)
 	return nil
 }
 
@@ -227,22 +227,22 @@ var errRequestEnded = errors.New("the request has ended")
 // awaitRequest returns a request, which was read as r, once it has ended, or as it is after a time. It follows the request's
 // keys and reads it when one has changed. The answer is a long one: it counts as a stream, and may take longer than a
 // request does.
-func (q *request) awaitRequest(live *objects.Capability, id string, r *oneRequest, wait time.Duration) (*oneRequest, *fault.Error) {
+func (q *Request) awaitRequest(live *objects.Capability, id string, r *oneRequest, wait time.Duration) (*oneRequest, *fault.Error) {
 	keys, refused := session.SelectKeys([]string{session.RequestKey(id), session.RequestStateKey(id)})
 	if refused == nil {
-		refused = q.beginStream()
+		refused = q.BeginStream()
 	}
 	if refused != nil {
 		return nil, refused
 	}
-	ctx, cancel := context.WithTimeout(q.clientCtx, wait)
+	ctx, cancel := context.WithTimeout(q.ClientCtx, wait)
 	defer cancel()
 	err := live.Follow(ctx, r.at, keys, func(events []*session.Event) error {
 		for _, e := range events {
 			if e.Hidden {
 				continue
 			}
-			now, refused := q.readRequest(q.clientCtx, live, id)
+			now, refused := q.readRequest(q.ClientCtx, live, id)
 			if refused != nil {
 				return refused
 			}
@@ -255,8 +255,8 @@ func (q *request) awaitRequest(live *objects.Capability, id string, r *oneReques
 	switch {
 	case err == errRequestEnded:
 		return r, nil
-	case ctx.Err() != nil && q.clientCtx.Err() == nil: // the time is over
-		return q.readRequest(q.clientCtx, live, id)
+	case ctx.Err() != nil && q.ClientCtx.Err() == nil: // the time is over
+		return q.readRequest(q.ClientCtx, live, id)
 	}
-	return nil, q.toFault(err)
+	return nil, q.ToFault(err)
 }

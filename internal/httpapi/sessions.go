@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-var sessionRoutes = routeTable{
+var sessionRoutes = RouteTable{
 	Path + "spaces/{id}/sessions": {http.MethodGet: listSessions, http.MethodPost: ofSpace(plain(createSession))},
 	Path + "sessions/{id}":        {http.MethodGet: ofSession(plain(describeSession))},
 	Path + "sessions/{id}/stat":   {http.MethodGet: ofSession(plain(statSession))},
@@ -142,38 +142,38 @@ func newGrantJSON(g *capability.Grant) grantJSON {
 }
 
 // describeSession serves GET /sessions/{id}.
-func describeSession(q *request, live *objects.Capability) *fault.Error {
+func describeSession(q *Request, live *objects.Capability) *fault.Error {
 	d, err := live.Describe(q.Context())
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(d.Row, d.Title()), "grant": newGrantJSON(d.Grant), "now": d.Now}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(d.Row, d.Title()), "grant": newGrantJSON(d.Grant), "now": d.Now}))
 	return nil
 }
 
 // describeSpace serves GET /spaces/{id}.
-func describeSpace(q *request, live *objects.Capability) *fault.Error {
+func describeSpace(q *Request, live *objects.Capability) *fault.Error {
 	d, err := live.Describe(q.Context())
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"grant": newGrantJSON(d.Grant), "now": d.Now}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]any{"grant": newGrantJSON(d.Grant), "now": d.Now}))
 	return nil
 }
 
 // statSession serves GET /sessions/{id}/stat.
-func statSession(q *request, live *objects.Capability) *fault.Error {
+func statSession(q *Request, live *objects.Capability) *fault.Error {
 	stat, err := live.Stat(q.Context())
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(stat))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(stat))
 	return nil
 }
 
 // listSessions serves GET /spaces/{id}/sessions.
-func listSessions(q *request) *fault.Error {
-	params, refused := q.query("after", "limit", "order", "search", "deleted", "parent")
+func listSessions(q *Request) *fault.Error {
+	params, refused := q.Query("after", "limit", "order", "search", "deleted", "parent")
 	if refused != nil {
 		return refused
 	}
@@ -196,19 +196,19 @@ func listSessions(q *request) *fault.Error {
 	}
 	page, err := live.List(q.Context(), list)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := make([]sessionJSON, len(page.Sessions))
 	for i, one := range page.Sessions {
 		shown[i] = newSessionJSON(&one.Row, one.Title)
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(pageJSON[sessionJSON]{shown, page.Next != "", page.Next}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(pageJSON[sessionJSON]{shown, page.Next != "", page.Next}))
 	return nil
 }
 
 // listChildren serves GET /sessions/{id}/children.
-func listChildren(q *request, live *objects.Capability) *fault.Error {
-	params, refused := q.query("after", "limit")
+func listChildren(q *Request, live *objects.Capability) *fault.Error {
+	params, refused := q.Query("after", "limit")
 	if refused != nil {
 		return refused
 	}
@@ -218,13 +218,13 @@ func listChildren(q *request, live *objects.Capability) *fault.Error {
 	}
 	page, err := live.Children(q.Context(), params["after"], limit)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	shown := make([]childJSON, len(page.Sessions))
 	for i, one := range page.Sessions {
 		shown[i] = childJSON{one.ID, one.Parent.Key, one.Created}
 	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(pageJSON[childJSON]{shown, page.Next != "", page.Next}))
+	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(pageJSON[childJSON]{shown, page.Next != "", page.Next}))
 	return nil
 }
 
@@ -255,8 +255,8 @@ type creation struct {
 
 // createSession serves POST /spaces/{id}/sessions: the session alone, or an outbox's first batch,
 // which creates it.
-func createSession(q *request, live *objects.Capability) *fault.Error {
-	body, refused := q.body()
+func createSession(q *Request, live *objects.Capability) *fault.Error {
+	body, refused := q.ReadBody()
 	if refused != nil {
 		return refused
 	}
@@ -285,13 +285,13 @@ func createSession(q *request, live *objects.Capability) *fault.Error {
 	}
 	stream, err := live.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	return q.apply(stream, c.batch)
 }
 
 // create creates a session without an outbox.
-func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
+func (q *Request) create(live *objects.Capability, c *creation) *fault.Error {
 	var made capability.Ref
 	if c.ref == "" {
 		c.session = capability.SessionPrefix + ulid.Make().String()
@@ -324,7 +324,7 @@ func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
 		}
 	}
 	if err := live.Create(q.Context(), c.session, c.ref, with, args...); err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	q.answerMinted(newMintedJSON(c.ref, made))
 	return nil
@@ -357,6 +357,6 @@ func newMintedJSON(id string, made capability.Ref) (shown mintedJSON) {
 }
 
 // answerMinted answers with a new ref.
-func (q *request) answerMinted(shown mintedJSON) {
-	httpkit.WriteJSON(q.w, http.StatusCreated, httpkit.JSON(shown))
+func (q *Request) answerMinted(shown mintedJSON) {
+	httpkit.WriteJSON(q.W, http.StatusCreated, httpkit.JSON(shown))
 }

@@ -55,8 +55,8 @@ type turnJSON struct {
 
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the rate at which it
 // is read.
-func serveSnapshot(q *request) *fault.Error {
-	params, refused := q.query("at", "hash", "keys", "compacted")
+func serveSnapshot(q *Request) *fault.Error {
+	params, refused := q.Query("at", "hash", "keys", "compacted")
 	if refused != nil {
 		return refused
 	}
@@ -72,20 +72,20 @@ func serveSnapshot(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	live, refused := q.session(q.clientCtx)
+	live, refused := q.Session(q.ClientCtx)
 	if refused == nil {
-		refused = q.beginStream()
+		refused = q.BeginStream()
 	}
 	if refused != nil {
 		return refused
 	}
 	s := &snapshotWriter{q: q}
-	of, err := live.Snapshot(q.clientCtx, at, keys, compacted, s.writePiece)
+	of, err := live.Snapshot(q.ClientCtx, at, keys, compacted, s.writePiece)
 	if err == nil {
 		err = s.end(of)
 	}
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func serveSnapshot(q *request) *fault.Error {
 // snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}, in the compacted view with
 // "compacted":{…},"left_out":[…] before the turns. All turns come before the first entry.
 type snapshotWriter struct {
-	q       *request
+	q       *Request
 	body    io.WriteCloser // once it is started
 	started bool
 	lists   []string // that follow, by name; the first is begun
@@ -105,9 +105,9 @@ func (s *snapshotWriter) begin(of fanout.Position, c *session.Compaction) error 
 		return nil
 	}
 	s.started, s.lists = true, []string{"turns", "entries"}
-	s.body = httpkit.Compressed(s.q.w, s.q.Request)
-	s.q.w.Header().Set("Content-Type", "application/json")
-	s.q.w.WriteHeader(http.StatusOK)
+	s.body = httpkit.Compressed(s.q.W, s.q.Request)
+	s.q.W.Header().Set("Content-Type", "application/json")
+	s.q.W.WriteHeader(http.StatusOK)
 	b := fmt.Appendf(nil, `{"cursor":%d,"hash":%q`, of.Cursor, hashJSON(of.Hash))
 	if shown := newCompactedJSON(c); shown != nil {
 		b = fmt.Appendf(b, `,"compacted":%s`, httpkit.JSON(shown))

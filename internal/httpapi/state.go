@@ -22,8 +22,8 @@ type entryInfoJSON struct {
 }
 
 // serveState serves GET /sessions/{id}/state.
-func serveState(q *request) *fault.Error {
-	params, refused := q.query("key", "prefix", "after", "limit", "order", "values", "compacted")
+func serveState(q *Request) *fault.Error {
+	params, refused := q.Query("key", "prefix", "after", "limit", "order", "values", "compacted")
 	if refused != nil {
 		return refused
 	}
@@ -54,13 +54,13 @@ func serveState(q *request) *fault.Error {
 	if refused = list.Check(); refused != nil {
 		return refused
 	}
-	live, refused := q.session(q.Context())
+	live, refused := q.Session(q.Context())
 	if refused != nil {
 		return refused
 	}
 	page, err := live.ListKeys(q.Context(), list)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	b := fmt.Appendf(nil, `{"cursor":%d,"more":%t`, page.Row.Cursor, page.More)
 	if page.More {
@@ -71,33 +71,33 @@ func serveState(q *request) *fault.Error {
 		entries[i] = newEntryInfoJSON(e)
 	}
 	b = append(append(append(b, `,"entries":[`...), bytes.Join(entries, []byte{','})...), `]}`...)
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, b)
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, b)
 	return nil
 }
 
 // serveKey answers with the entry of a key.
-func serveKey(q *request, key string) *fault.Error {
+func serveKey(q *Request, key string) *fault.Error {
 	if refused := session.CheckKeys([]string{key}); refused != nil {
 		return refused
 	}
-	live, refused := q.session(q.Context())
+	live, refused := q.Session(q.Context())
 	if refused != nil {
 		return refused
 	}
 	page, _, err := live.GetKeys(q.Context(), []string{key})
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	if len(page.Entries) == 0 {
 		return fault.NotFound.With("%s has no value that the ref shows", key)
 	}
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
 	return nil
 }
 
 // serveSearch serves GET /sessions/{id}/search.
-func serveSearch(q *request) *fault.Error {
-	params, refused := q.query("q", "after", "limit")
+func serveSearch(q *Request) *fault.Error {
+	params, refused := q.Query("q", "after", "limit")
 	if refused != nil {
 		return refused
 	}
@@ -112,19 +112,19 @@ func serveSearch(q *request) *fault.Error {
 	if _, refused = search.Parse(); refused != nil {
 		return refused
 	}
-	live, refused := q.session(q.Context())
+	live, refused := q.Session(q.Context())
 	if refused != nil {
 		return refused
 	}
 	page, err := live.Search(q.Context(), search)
 	if err != nil {
-		return q.toFault(err)
+		return q.ToFault(err)
 	}
 	found := make([][]byte, len(page.Found))
 	for i, e := range page.Found {
 		found[i] = fmt.Appendf(nil, `{"entry":%s,"place":%s,"excerpt":%s}`, newEntryInfoJSON(e.EntryInfo), httpkit.JSON(e.Place), httpkit.JSON(e.Excerpt))
 	}
-	httpkit.WriteCompressedJSON(q.w, q.Request, http.StatusOK, fmt.Appendf(nil, `{"cursor":%d,"indexing":%t,"next":%s,"found":[%s]}`,
+	httpkit.WriteCompressedJSON(q.W, q.Request, http.StatusOK, fmt.Appendf(nil, `{"cursor":%d,"indexing":%t,"next":%s,"found":[%s]}`,
 		page.Row.Cursor, page.Indexing, httpkit.JSON(page.Next), bytes.Join(found, []byte{','})))
 	return nil
 }

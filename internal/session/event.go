@@ -167,6 +167,22 @@ type finalizePayload struct {
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }
 
+// FinalValues returns the values that a finalize event's payload has, by key: those of the turn's message and of the
+// parts that its end has changed. A payload that cannot be read has none.
+func FinalValues(payload []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		var p finalizePayload
+		if json.Unmarshal(payload, &p) != nil {
+			return
+		}
+		for _, e := range indexed(p.Entries, p.Purged) {
+			if !yield(e.Key, []byte(e.JSON)) {
+				return
+			}
+		}
+	}
+}
+
 // embedsOlder reports whether a value in it is from before its event, at cursor.
 func (p *finalizePayload) embedsOlder(cursor uint64) bool {
 	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })

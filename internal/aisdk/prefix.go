@@ -1,0 +1,78 @@
+package aisdk
+
+// Texts that are not kept: their lengths and hashes say whether another continues them. A stream may be one of hundreds of
+// a text of megabytes.
+
+// FNV-1a, of 64 bits. A text that was made to collide is wrong to its readers alone, who have it from its writer.
+const (
+	hashStart = 14695981039346656037
+	hashPrime = 1099511628211
+)
+
+// prefix is a text that was written: n bytes with this hash.
+type prefix struct {
+	n    int
+	hash uint64
+
+	// Without the white space at its end: some agents cut that off when they have come to it.
+	trimmed     int
+	trimmedHash uint64
+}
+
+// add appends a text.
+func (p *prefix) add(text string) {
+	if p.n == 0 {
+		p.hash, p.trimmedHash = hashStart, hashStart
+	}
+	h := p.hash
+	for i := range len(text) {
+		c := text[i]
+		h = (h ^ uint64(c)) * hashPrime
+		if !isSpace(c) {
+			p.trimmed, p.trimmedHash = p.n+i+1, h
+		}
+	}
+	p.n, p.hash = p.n+len(text), h
+}
+
+// extend makes the prefix all of text, and returns what text has more. ok is false, and nothing changed, if text does not
+// begin with it. A text that lacks nothing but white space at the end has nothing more.
+func (p *prefix) extend(text string) (more string, ok bool) {
+	if len(text) >= p.n {
+		if p.n > 0 && hashOf(text[:p.n]) != p.hash {
+			return "", false
+		}
+		more = text[p.n:]
+		p.add(more)
+		return more, true
+	}
+	return "", len(text) >= p.trimmed && (p.trimmed == 0 || hashOf(text[:p.trimmed]) == p.trimmedHash) && allSpace(text[p.trimmed:])
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+
+func allSpace(text string) bool {
+	for i := range len(text) {
+		if !isSpace(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func hashOf(text string) uint64 {
+	h := uint64(hashStart)
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * hashPrime
+	}
+	return h
+}
+
+// sumOf returns the hash of a chunk; 0 is that of none.
+func sumOf(text []byte) uint64 {
+	h := uint64(hashStart)
+	for _, c := range text {
+		h = (h ^ uint64(c)) * hashPrime
+	}
+	return max(h, 1)
+}
