@@ -257,3 +257,51 @@ func TestCutStreams(t *testing.T) {
 		t.Error("the log has the secret")
 	}
 }
+
+// A value that is too large for the memory of a ref cuts its stream off, and so does a reader who takes nothing: neither looks like the
+// end of the message.
+func TestStreamsThatCostTooMuch(t *testing.T) {
+	t.Parallel()
+	c := start(t, teststore.SQLite(t), func(cfg *node.Config, api *httpapi.Config) {
+		cfg.RefBytes, api.StallTimeout = 4<<20, time.Second
+	}).chat()
+	ref := c.share(chatter)
+	asked := c.open("POST", Chat, ref, c.say("u1", "much"))
+	id := c.prompt()
+	c.claim(id)
+	turn := "turn_" + id
+	c.begin(turn, nil)
+	stalled := c.do("GET", c.streamPath(), c.share(chatter), nil) // nobody reads it
+	asked.until("start-step")
+	seen := make(chan bool)
+	go func() {
+		for text, ok := asked.next(); ok && !strings.Contains(text, "the last"); text, ok = asked.next() {
+		}
+		seen <- strings.Contains(asked.texts[len(asked.texts)-1], "the last")
+	}()
+	const piece = 512 << 10
+	for i := range 32 {
+		name := "p" + string(rune('a'+i/8))
+		if i%8 == 0 {
+			c.putText(turn, name, "")
+		}
+		c.apply(op("appendText", "key", "part/"+turn+"/"+name, "offset", i%8*piece, "text", strings.Repeat("x", piece)))
+	}
+	c.putText(turn, "q", "the last")
+	if !<-seen { // a piece at a time it is not too much
+		t.Errorf("it ended with %v", asked.scan.Err())
+	}
+	late := c.open("GET", c.streamPath(), ref, nil)
+	for {
+		if _, ok := late.next(); !ok {
+			break
+		}
+	}
+	if err := late.scan.Err(); err != io.ErrUnexpectedEOF || slices.Contains(late.texts, "[DONE]") {
+		t.Errorf("it ended with %v", err)
+	}
+	began := time.Now()
+	if _, err := io.ReadAll(stalled.Body); err == nil || time.Since(began) > patience/2 {
+		t.Errorf("the stream of a reader who took nothing ended with %v after %v", err, time.Since(began))
+	}
+}

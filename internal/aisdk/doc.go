@@ -22,7 +22,7 @@
 // # Bounds
 //
 //	a request    package httpapi's
-//	a stream     what it holds is one piece of a session's events, a page of 256 KiB of parts or one value, and for each part
-//	             of the message a row of fixed size: no text
+//	a stream     what it holds is one piece of a session's events, a page of 256 KiB of parts or one value, charged to the ref
+//	             from 64 KiB on (Request.Hold), and for each part of the message a row of fixed size: no text
 //	a reset      one a second (resetEvery)
 package aisdk

@@ -143,13 +143,23 @@ func (s *stream) putParts(ctx context.Context, message string) error {
 		if err != nil {
 			return err
 		}
+		size := 0
 		for _, e := range page.Entries {
-			if k, refused := session.ParseKey(e.Key); refused == nil {
-				s.message.put(k, e.Payload, e.Changed())
+			size += len(e.Payload)
+		}
+		err = s.holding(size, func() error {
+			for _, e := range page.Entries {
+				if k, refused := session.ParseKey(e.Key); refused == nil {
+					s.message.put(k, e.Payload, e.Changed())
+				}
+				if err := s.flush(); err != nil {
+					return err
+				}
 			}
-			if err := s.flush(); err != nil {
-				return err
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		if !page.More {
 			return nil
@@ -158,8 +168,26 @@ func (s *stream) putParts(ctx context.Context, message string) error {
 	}
 }
 
-// partsBytes is about how many bytes of parts are read at once.
-const partsBytes = 256 << 10
+// partsBytes is about how many bytes of parts are read at once; freeBytes how many of values a stream may hold without being
+// charged.
+const (
+	partsBytes = 256 << 10
+	freeBytes  = 64 << 10
+)
+
+// holding calls do while values of so many bytes, and the chunks made of them, are charged to the ref: a reader may take
+// them as slowly as its pace allows, and there may be many.
+func (s *stream) holding(size int, do func() error) error {
+	if size <= freeBytes {
+		return do()
+	}
+	release, refused := s.q.Hold(2 * size)
+	if refused != nil {
+		return refused
+	}
+	defer release()
+	return do()
+}
 
 // take is the callback of Capability.Follow.
 func (s *stream) take(ctx context.Context, events []*session.Event) error {
@@ -167,16 +195,16 @@ func (s *stream) take(ctx context.Context, events []*session.Event) error {
 		if e.Hidden {
 			continue
 		}
-		stale, err := s.event(ctx, e)
-		if err == nil && stale != "" {
-			err = s.reset(ctx, stale)
-		}
-		if err == nil || err == errEnded {
-			err = errors.Join(err, s.flush())
-		}
-		if errors.Is(err, errEnded) {
-			return errEnded
-		}
+		err := s.holding(len(e.Payload), func() error {
+			stale, err := s.event(ctx, e)
+			if err == nil && stale != "" {
+				err = s.reset(ctx, stale)
+			}
+			if err != nil {
+				return err
+			}
+			return s.flush()
+		})
 		if err != nil {
 			return err
 		}

@@ -39,6 +39,20 @@ func (q *Request) ReadBody() (gjson.Result, *fault.Error) {
 	return gjson.ParseBytes(text), nil
 }
 
+// Hold charges the memory of the request's ref with n bytes until they are released: for what a stream keeps while its reader
+// takes it. The fault is Overloaded.
+func (q *Request) Hold(n int) (release func(), refused *fault.Error) {
+	_, known := q.api.cfg.Server.MemoryBudgets()
+	account := known.Open(q.ref)
+	if !account.TryGrow(int64(n)) {
+		account.Close()
+		return nil, errNoMemory
+	}
+	return account.Close, nil
+}
+
+var errNoMemory = fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
+
 func (q *Request) read() ([]byte, *fault.Error) {
 	limit := int64(q.api.cfg.BodyBytes)
 	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send smaller batches", limit)
@@ -49,7 +63,7 @@ func (q *Request) read() ([]byte, *fault.Error) {
 		if q.memory.TryGrow(int64(2 * n)) { // twice: parsing holds a second copy
 			return nil
 		}
-		return fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
+		return errNoMemory
 	})
 	refused, _ := errors.AsType[*fault.Error](err)
 	switch _, long := errors.AsType[*http.MaxBytesError](err); {
