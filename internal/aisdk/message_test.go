@@ -149,3 +149,18 @@ func TestOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// A change that a value had already when it was read writes nothing when its event comes, and does not begin the step anew.
+func TestChangesThatWereRead(t *testing.T) {
+	t.Parallel()
+	m, k := newMessage(), session.Key{Kind: session.KeyPart, Message: "m", ID: "p"}
+	m.begin("m")
+	m.put(k, []byte(`{"type":"text","text":"one two three"}`), 9)
+	m.take()
+	if m.put(k, []byte(`{"type":"text","text":"one"}`), 7) || m.append(k, []byte(`{"offset":3,"text":" two"}`), 8) || m.remove(session.PartKey("m", "p"), 9) {
+		t.Error("it begins the step anew")
+	}
+	if out := m.take(); len(out) > 0 {
+		t.Errorf("it writes %s", out)
+	}
+}
