@@ -149,11 +149,6 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd e2e/transcripts && npm install --silent --no-save --ignore-scripts
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../transcripts/transcripts.test.js
 
-# Its files are all that end in .test.js.
-e2e-doors: build ## the real AI SDK (npm ai): sessions as its UIMessages
-	@.ci/need node npm
-	cd e2e/aisdk && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
-
 e2e-doors: build ## the AI SDK from npm (70 MB) with the real server and mooring run, in Node and Chromium
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && npm run build --silent
