@@ -156,6 +156,10 @@ e2e-doors: build ## the AI SDK from npm (70 MB) with the real server and mooring
 	cd e2e/aisdk && npm ci --silent --ignore-scripts
 	cd e2e/aisdk && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
 
+e2e-doors: build ## what programs of others use, with their own clients and suites from npm: the Model Context Protocol
+	@.ci/need node npm
+	cd e2e/mcp && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
+
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && npm run build --silent

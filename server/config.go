@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/mcpserver"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 )
@@ -97,6 +98,10 @@ type Config struct {
 	// AISDK serves sessions as chats at /api/ai/chat, which the AI SDK's useChat and DefaultChatTransport (npm package ai)
 	// use as their api.
 	AISDK bool
+	// MCP serves the Model Context Protocol at /mcp, to read sessions. MCPAllow names what models may do besides,
+	// where their ref allows it: "append" (messages, and values of own kinds) and "ask" (prompts, questions and stops).
+	MCP      bool
+	MCPAllow []string
 
 	// Limits bound the memory, the work and the storage that clients can make a server use.
 	Limits Limits
@@ -138,8 +143,13 @@ func (c Config) Validate() error {
 		return fault.Usage.With("Config.DatabaseConnections is for a Postgres: name it with Config.DatabaseURL")
 	case c.WebhooksAllowPrivate && !c.Webhooks:
 		return fault.Usage.With("Config.WebhooksAllowPrivate is for Config.Webhooks, which is not set")
+	case len(c.MCPAllow) > 0 && !c.MCP:
+		return fault.Usage.With("Config.MCPAllow is for Config.MCP, which is not set")
 	case c.ShareKey != "" && len(c.ShareKey) < minShareKey:
 		return fault.Usage.With("the key of Config.ShareKey is shorter than %d characters: make one with openssl rand -base64 24", minShareKey)
+	}
+	if err := mcpserver.CheckAllow(c.MCPAllow, mcpserver.AllowAppend, mcpserver.AllowAsk); err != nil {
+		return fault.Usage.Because(err, "Config.MCPAllow: %v", err)
 	}
 	for _, origin := range c.Origins {
 		if !isOrigin(origin) {

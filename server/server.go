@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/aisdk"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
+	"github.com/mooring-rpc/mooring/internal/mcphttp"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/node"
@@ -34,6 +36,7 @@ type Server struct {
 	store   *store.Store
 	node    *node.Server
 	sharing *share.Service
+	mcp     *mcphttp.Handler // nil unless Config.MCP is set
 	owner   Owner
 	address capability.Ref
 	hosts   origin.Hosts // by which metrics may be asked for
@@ -144,6 +147,11 @@ func (s *Server) mount(cfg Config) {
 	if cfg.AISDK {
 		s.node.Mount(aisdk.Path, aisdk.New(api))
 	}
+	if cfg.MCP {
+		s.mcp = mcphttp.New(mcphttp.Config{Server: s.node, Origins: cfg.Origins, Allow: cfg.MCPAllow, Version: strings.TrimPrefix(cfg.Name, "mooring/"), Log: cfg.Log,
+			Timeout: nodeCfg.BatchTimeout, StallTimeout: nodeCfg.RPC.WriteTimeout})
+		s.node.Mount(mcphttp.Path, s.mcp)
+	}
 }
 
 // Owner returns where the owner's ref is.
@@ -174,7 +182,7 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 }
 
 // Handler serves everything that is served over HTTP, from now on: WebSockets at /capnp and
-// /rpc, the API at /api/v1, the pages, opencode's shares, /healthz and /readyz, at the root and
+// /rpc, the API at /api/v1, MCP at /mcp, the pages, opencode's shares, /healthz and /readyz, at the root and
 // below the path of Config.Address. Requests over loopback must name a host of this server. The
 // ResponseWriter of middleware around it must have an Unwrap method (http.ResponseController):
 // without, WebSockets cannot be opened, slow readers have no deadlines, and Close cannot cut off a
@@ -236,6 +244,9 @@ func (s *Server) Close() error {
 	default:
 		s.node.Refuse()
 		close(s.ended)
+	}
+	if s.mcp != nil {
+		s.mcp.Close()
 	}
 	return s.closeStore()
 }

@@ -69,6 +69,7 @@ var commands = []func(*cliEnv) *cobra.Command{
 	attachCmd,
 	watchCmd,
 	acpCmd,
+	mcpCmd,
 	shareCmd,
 	linkCmd,
 	redeemCmd,

@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
+	"github.com/mooring-rpc/mooring/internal/mcpserver"
 	"github.com/mooring-rpc/mooring/server"
 )
 
@@ -96,12 +97,15 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.BoolVar(&o.server.Webhooks, "webhooks", false, "let the owners of sessions register webhooks, which this server then calls (session webhook add)")
 	f.BoolVar(&o.server.WebhooksAllowPrivate, "webhooks-allow-private", false, "let these be at private addresses, and take http: whoever owns a session can then have the server POST to your network")
 	f.BoolVar(&o.server.AISDK, "ai-sdk", false, "serve sessions as chats at /api/ai/chat, for useChat and DefaultChatTransport of the AI SDK (docs/ai-sdk.md)")
+	f.BoolVar(&o.server.MCP, "mcp", false, "serve the Model Context Protocol at /mcp, with which models list, read and search sessions; the ref is in each request's Authorization header")
+	f.StringSliceVar(&o.server.MCPAllow, "mcp-allow", nil, "with --mcp, what models may do besides, where their ref allows it: append, ask; with commas")
 	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres whose settings can lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
 	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
 	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, one a line: NAME = VALUE, with the names of the flags below; # begins a comment. Flags override it.\n"+
 		"It is reloaded while the server runs; a faulty file then changes nothing, and the log says why")
+	completeList(cmd, "mcp-allow", mcpserver.AllowAppend, mcpserver.AllowAsk)
 	o.share.addFlags(f)
 	addLimits(cmd, &o.server.Limits)
 	return cmd
@@ -257,7 +261,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 // nameFlags returns an error of package server with the flags' names instead of its fields'.
 func (o *serveOptions) nameFlags(err error) error {
 	return replaceMessage(err, strings.NewReplacer("Config.DatabaseConnections", "--database-connections", "Config.DatabaseURL", databaseURLFlag,
-		"Config.Origins", "--allow-origin", "Config.WebhooksAllowPrivate", "--webhooks-allow-private", "Config.Webhooks", "--webhooks", "Config.Address", "--advertise", "Config.ShareKey", o.share.keySource()))
+		"Config.Origins", "--allow-origin", "Config.WebhooksAllowPrivate", "--webhooks-allow-private", "Config.Webhooks", "--webhooks", "Config.MCPAllow", "--mcp-allow", "Config.MCP", "--mcp", "Config.Address", "--advertise", "Config.ShareKey", o.share.keySource()))
 }
 
 // replaceMessage returns a fault with other words in its message; other errors, and what wraps a

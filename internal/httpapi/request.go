@@ -5,8 +5,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -73,13 +72,6 @@ func (q *Request) BeginStream() *fault.Error {
 	return nil
 }
 
-// redemptionHeader is the header of the redemption id: restores with the same id count as one
-// redemption of a ref.
-const redemptionHeader = "Mooring-Redemption"
-
-// maxRedemption bounds a redemption id, in bytes.
-const maxRedemption = 64
-
 // Session restores the request's ref for the session that the path names. The capability is valid
 // as long as ctx.
 func (q *Request) Session(ctx context.Context) (*objects.Capability, *fault.Error) {
@@ -111,7 +103,7 @@ func (q *Request) restoreFromPath(ctx context.Context, kind string, is func(stri
 
 // credentials parses the request's ref and its limits, nil for none.
 func (q *Request) credentials() (capability.Ref, *capability.MintRequest, *fault.Error) {
-	ref, refused := bearer(q.Header)
+	ref, refused := httpref.Bearer(q.Header)
 	if refused != nil {
 		return ref, nil, refused
 	}
@@ -205,70 +197,21 @@ func ofAttenuation(refused *fault.Error) *fault.Error {
 }
 
 func (q *Request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {
-	caller := q.api.cfg.Server.Caller(ctx, q.RemoteAddr)
-	redemption, refused := redemptionID(q.Header, ref, caller)
-	if refused != nil {
-		return nil, refused
+	live, err := httpref.Restore(q.api.cfg.Server.Caller(ctx, q.RemoteAddr), ref, q.Header)
+	if err != nil {
+		return nil, q.ToFault(err)
 	}
-	live, err := caller.Restore(ref, redemption)
-	if err == nil {
-		q.ref = cmp.Or(q.ref, live.Ref())
-		return live, nil
-	}
-	f := q.ToFault(err)
-	if f.Code == fault.Sealed {
-		f = fault.Sealed.With("the ref is bound to a key, which cannot be shown over HTTP: use it with mooring or a client, or ask for a ref without a seal")
-	}
-	return nil, f
+	q.ref = cmp.Or(q.ref, live.Ref())
+	return live, nil
 }
 
 // restoreText is restore for the text of a ref in a body.
 func (q *Request) restoreText(text string) (*objects.Capability, *fault.Error) {
-	ref, refused := parseRef(strings.TrimSpace(text))
+	ref, refused := httpref.Parse(strings.TrimSpace(text))
 	if refused != nil {
 		return nil, refused
 	}
 	return q.restore(q.Context(), ref)
-}
-
-// bearer parses the ref of the Authorization header. Errors never contain any of it.
-func bearer(h http.Header) (capability.Ref, *fault.Error) {
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return capability.Ref{}, fault.BadRefText.With("send the ref in one header: Authorization: Bearer mooring://HOST/ID#SECRET, or ID#SECRET alone")
-	}
-	scheme, text, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return capability.Ref{}, fault.BadRefText.With("the Authorization header is not Bearer REF")
-	}
-	return parseRef(strings.TrimSpace(text))
-}
-
-// parseRef parses a ref's text, or only its id and secret.
-func parseRef(text string) (capability.Ref, *fault.Error) {
-	if !strings.Contains(text, "://") {
-		text = "mooring://localhost/" + text
-	}
-	ref, err := capability.ParseRef(text)
-	if err != nil {
-		return capability.Ref{}, toFault(nil, "", err)
-	}
-	return ref, nil
-}
-
-// redemptionID returns the request's redemption id. Without the header it is derived, so that one
-// address counts once for a ref.
-func redemptionID(h http.Header, ref capability.Ref, caller *objects.Caller) (string, *fault.Error) {
-	values := h.Values(redemptionHeader)
-	switch {
-	case len(values) == 0:
-	case len(values) > 1, values[0] == "", len(values[0]) > maxRedemption, strings.ContainsFunc(values[0], func(r rune) bool { return r < '!' || r > '~' }):
-		return "", fault.BadArgument.With("%s is one id of 1 to %d letters, digits and signs", redemptionHeader, maxRedemption)
-	default:
-		return values[0], nil
-	}
-	sum := sha256.Sum256([]byte("mooring http redemption v1\x00" + ref.ID + "\x00" + caller.Address()))
-	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
 // Query parses the parameters; only those in names are allowed. Errors do not contain the values,

@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -513,7 +514,7 @@ func TestRedemptions(t *testing.T) {
 	ask := func(redemption string) *reply {
 		req := r.request("GET", "/sessions/"+m.id, text, nil)
 		if redemption != "" {
-			req.Header.Set(redemptionHeader, redemption)
+			req.Header.Set(httpref.RedemptionHeader, redemption)
 		}
 		return r.do(req)
 	}

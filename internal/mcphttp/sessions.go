@@ -1,0 +1,161 @@
+// The protocol's sessions, each of one ref.
+
+package mcphttp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpref"
+)
+
+// clientSession is a session of the protocol. mu of its handler guards what is below it.
+type clientSession struct {
+	id     string
+	ref    string   // the id of its ref
+	hash   [32]byte // of the ref's id and secret
+	server *mcp.Server
+	cancel context.CancelFunc // ends its calls, subscriptions and live capabilities
+
+	requests int       // that run
+	idle     time.Time // since when there is none
+	timer    *time.Timer
+}
+
+// end ends a session that was removed. Its calls have ended when it returns.
+func (s *clientSession) end() {
+	s.timer.Stop()
+	s.cancel()
+	for of := range s.server.Sessions() {
+		_ = of.Close() // over HTTP there is nothing to close
+	}
+}
+
+func hashOf(ref capability.Ref) [32]byte {
+	return sha256.Sum256([]byte(ref.ID + "#" + string(ref.Secret.Reveal())))
+}
+
+// session returns a session for a request that carries its ref; leave is called after it. To those of other refs it does
+// not exist.
+func (h *Handler) session(q *request, id string, ref capability.Ref) (*clientSession, *fault.Error) {
+	hash := hashOf(ref)
+	h.mu.Lock()
+	s := h.sessions[id]
+	if s != nil && subtle.ConstantTimeCompare(s.hash[:], hash[:]) == 1 {
+		s.enter()
+		h.mu.Unlock()
+		return s, nil
+	}
+	h.mu.Unlock()
+	// A wrong secret is refused as such, and as late as elsewhere.
+	if _, err := httpref.Restore(h.cfg.Server.Caller(q.Context(), q.RemoteAddr), ref, q.Header); err != nil {
+		return nil, h.toFault(err)
+	}
+	return nil, fault.NotFound.With("there is no such session of this ref, or it was idle for too long: begin another with initialize")
+}
+
+// enter counts a request. The lock is held.
+func (s *clientSession) enter() {
+	s.requests++
+	s.timer.Stop()
+}
+
+// leave says that a request has been answered. A session that was not initialized by its first is none.
+func (h *Handler) leave(s *clientSession) {
+	begun := false
+	for of := range s.server.Sessions() {
+		begun = begun || of.InitializeParams() != nil
+	}
+	h.mu.Lock()
+	s.requests--
+	known := h.sessions[s.id] == s
+	over := known && s.requests == 0 && !begun
+	switch {
+	case over:
+		delete(h.sessions, s.id)
+	case known && s.requests == 0:
+		s.idle = time.Now()
+		s.timer.Reset(h.cfg.IdleTimeout)
+	}
+	h.mu.Unlock()
+	if over {
+		s.end()
+	}
+}
+
+// drop ends a session, unless it is to be idle and is not.
+func (h *Handler) drop(s *clientSession, idle bool) {
+	h.mu.Lock()
+	found := h.sessions[s.id] == s && !(idle && s.requests > 0)
+	if found {
+		delete(h.sessions, s.id)
+	}
+	h.mu.Unlock()
+	if found {
+		s.end()
+	}
+}
+
+// begin returns a new session for the request that begins it; leave is called after it.
+func (h *Handler) begin(q *request, ref capability.Ref) (*clientSession, *fault.Error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(q.Context(), cancel)
+	live, err := httpref.Restore(h.cfg.Server.Caller(ctx, q.RemoteAddr), ref, q.Header)
+	if gone := !stop(); gone && err == nil {
+		err = context.Cause(q.Context())
+	}
+	if err != nil {
+		cancel()
+		return nil, h.toFault(err)
+	}
+	s := &clientSession{id: rand.Text(), ref: live.Ref(), hash: hashOf(ref), cancel: cancel, requests: 1}
+	s.server = h.newServer(ctx, source{live}, func() string { return s.id })
+	s.timer = time.AfterFunc(h.cfg.IdleTimeout, func() { h.drop(s, true) })
+	s.timer.Stop()
+	ended, refused := h.add(s)
+	if refused != nil {
+		cancel()
+		return nil, refused
+	}
+	if ended != nil {
+		ended.end()
+	}
+	return s, nil
+}
+
+// add adds a session. One that is idle longest of those of its ref makes room for it, if there is none, and is to be
+// ended.
+func (h *Handler) add(s *clientSession) (idle *clientSession, refused *fault.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := 0
+	for _, other := range h.sessions {
+		if other.ref != s.ref {
+			continue
+		}
+		if of++; other.requests == 0 && (idle == nil || other.idle.Before(idle.idle)) {
+			idle = other
+		}
+	}
+	switch {
+	case h.closed:
+		return nil, fault.Draining.With("the server is stopping")
+	case of < h.cfg.SessionsPerRef && len(h.sessions) < h.cfg.Sessions:
+		idle = nil
+	case idle == nil && of >= h.cfg.SessionsPerRef:
+		return nil, fault.Overloaded.With("the ref has %d sessions, all in use: end one of them", of)
+	case idle == nil:
+		return nil, fault.Overloaded.With("the server has %d sessions of this protocol, as many as it may: try again later", len(h.sessions))
+	default:
+		delete(h.sessions, idle.id)
+	}
+	h.sessions[s.id] = s
+	return idle, nil
+}
