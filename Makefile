@@ -149,16 +149,14 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd e2e/transcripts && npm install --silent --no-save --ignore-scripts
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../transcripts/transcripts.test.js
 
-e2e-doors: build ## the AI SDK from npm (70 MB) with the real server and mooring run, in Node and Chromium
+e2e-doors: build ## others' protocols with their own clients and suites from npm: the AI SDK (70 MB), in Node and Chromium, and the Model Context Protocol
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e && npm ci --silent
 	cd e2e/aisdk && npm ci --silent --ignore-scripts
+	cd e2e/mcp && npm ci --silent --ignore-scripts
 	cd e2e/aisdk && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
-
-e2e-doors: build ## what programs of others use, with their own clients and suites from npm: the Model Context Protocol
-	@.ci/need node npm
-	cd e2e/mcp && npm ci --silent --ignore-scripts && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
+	cd e2e/mcp && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js .
 
 screenshots: build ## make the README's pictures (docs/images)
 	@.ci/need node npm chromium

@@ -50,6 +50,7 @@ type rig struct {
 	space   *client.Space
 	log     *lockbuf.Buffer
 	wire    *lockbuf.Buffer // all answers of the handler
+	stop    func()          // drains the server; further calls do nothing
 }
 
 func start(t *testing.T, change func(*Config)) *rig {
@@ -85,7 +86,7 @@ func start(t *testing.T, change func(*Config)) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx, ln) }()
-	t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -97,6 +98,7 @@ func start(t *testing.T, change func(*Config)) *rig {
 		}
 		r.handler.Close()
 	})
+	t.Cleanup(r.stop)
 	if r.client, err = client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())}); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (s source) List(ctx context.Context, search, after string, limit int) (list
 		return infos(page.Sessions), page.Next, nil
 	}
 	if after == "" {
-		own, err := one{s.live}.Describe(ctx)
+		own, err := one(s).Describe(ctx)
 		if err != nil {
 			return nil, "", err
 		}
@@ -71,7 +71,7 @@ func info(r *session.Row, title string) mcpserver.Info {
 // Open implements mcpserver.Source.
 func (s source) Open(ctx context.Context, id string) (mcpserver.Session, error) {
 	if s.live.Target() == id {
-		return one{s.live}, nil
+		return one(s), nil
 	}
 	open := s.live.OpenChild
 	if s.live.IsSpace() {

@@ -203,3 +203,30 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestDrain: neither a stream nor a call that waits keeps a server from stopping.
+func TestDrain(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		r := start(t, allowAll)
+		s := r.create("s", "hello")
+		m := r.connect(version, r.owner)
+		m.must("ask", obj{"session": s.ID(), "kind": "question", "text": "?", "id": "q"})
+		m.subscribe(s)
+		waited := make(chan error)
+		go func() {
+			_, err := m.CallTool(within(t), &mcp.CallToolParams{Name: "wait_answer", Arguments: obj{"session": s.ID(), "request": "q", "seconds": 50}})
+			waited <- err
+		}()
+		time.Sleep(200 * time.Millisecond) // it waits
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the server took %s to stop", took)
+		}
+		select {
+		case <-waited: // a refusal, or a connection that was cut
+		case <-time.After(patience):
+			t.Error("a call still waits")
+		}
+	})
+}
