@@ -168,6 +168,7 @@ func TestRevokedInMidSession(t *testing.T) {
 		m.subscribe(s)
 		waited := make(chan string)
 		go func() {
+			defer close(waited) // even if it fails
 			_, refused := m.call("wait_answer", obj{"session": s.ID(), "request": "q", "seconds": 50})
 			waited <- refused
 		}()

@@ -255,7 +255,10 @@ func TestAsking(t *testing.T) {
 			t.Errorf("it has come to %v", got)
 		}
 		waited := make(chan obj)
-		go func() { waited <- m.must("wait_answer", obj{"session": s.ID(), "request": "q1", "seconds": 30}) }()
+		go func() {
+			defer close(waited) // even if it fails
+			waited <- m.must("wait_answer", obj{"session": s.ID(), "request": "q1", "seconds": 20})
+		}()
 		b := s.Batch()
 		b.Answer("q1", client.AnswerOptions{Choice: "b", Payload: obj{"text": "since"}})
 		r.commit(b)
