@@ -181,7 +181,7 @@ func TestWatchCommands(t *testing.T) {
 	end()
 	_ = os.Remove(pid)
 	_, _, end = begin("--exec", hang, "--on", notice.RequestOpen)
-	if !r.soon(func() bool { _, err := os.Stat(pid); return err == nil }) {
+	if !r.soon(func() bool { text, _ := os.ReadFile(pid); return strings.HasSuffix(string(text), "\n") }) {
 		t.Fatal("it does not begin")
 	}
 	if code := end(); code != exitOK || !r.soon(gone) {

@@ -227,7 +227,7 @@ func TestWriting(t *testing.T) {
 			t.Errorf("the messages are %v", list(page, "messages", "text"))
 		}
 
-		put := m.must("put_value", obj{"session": s.ID(), "key": "todo/1", "value": obj{"n": 9007199254740993}, "expect": 0})
+		put := m.must("put_value", obj{"session": s.ID(), "key": "todo/1", "value": obj{"n": int64(9007199254740993)}, "expect": 0})
 		if got := m.must("read_value", obj{"session": s.ID(), "key": "todo/1"}); got["value"] != `{"n":9007199254740993}` || got["cursor"] != put["cursor"] {
 			t.Errorf("put %v, read %v", put, got)
 		}
