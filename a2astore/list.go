@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/client"
 )
@@ -53,12 +54,12 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 			return nil, fmt.Errorf("list tasks: %w", err)
 		}
 		for _, e := range page.Entries {
-			var t taskRow
-			if err := json.Unmarshal(e.Payload, &t); err != nil {
+			t, err := ownTask(e.Payload, user)
+			if err != nil {
 				return nil, fmt.Errorf("the value of %s: %w", e.Key, err)
 			}
-			if t.User == user && matches(t.Task, req) {
-				all = append(all, listed{e.Cursor, t.Task})
+			if t != nil && matches(t, req) {
+				all = append(all, listed{e.Cursor, t})
 			}
 		}
 		cursor = cmp.Or(cursor, page.Cursor)
@@ -79,6 +80,16 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 		res.Tasks = append(res.Tasks, t)
 	}
 	return res, nil
+}
+
+// ownTask returns the task of a value, if it is the user's. What others have written is not looked at: it may be what the SDK cannot read.
+func ownTask(value []byte, user string) (*a2a.Task, error) {
+	if gjson.GetBytes(value, "user").Str != user {
+		return nil, nil
+	}
+	var t taskRow
+	err := json.Unmarshal(value, &t)
+	return t.Task, err
 }
 
 // matches reports whether a request is about a task.

@@ -1,6 +1,7 @@
 package a2astore_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,6 +91,13 @@ func TestList(t *testing.T) {
 			touch("task0")
 		}
 	}), "1", "5", "4", "3", "2", "7", "0")
+
+	// What somebody else's is does not matter, though no SDK of Go's can read it.
+	b := r.session.Batch()
+	b.Put("a2a_task/other", json.RawMessage(`{"user":"bob","revision":1,"task":{"status":{"timestamp":"yesterday"}}}`))
+	if _, err := b.CommitWait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 
 	// As much of each as is asked for.
 	two := 2

@@ -41,6 +41,7 @@ type stored struct {
 	user     string
 	revision uint64
 	rows     map[string][sha256.Size]byte // the values' digests, by key
+	sent     map[string]int               // how often its history has each of the user's messages, by id
 }
 
 // maxKnown bounds the tasks in Store.known.
@@ -169,7 +170,7 @@ func (s *Store) read(ctx context.Context, id a2a.TaskID) (*a2a.Task, *stored, er
 	if err != nil {
 		return nil, nil, err
 	}
-	is.user, is.revision = t.User, t.Revision
+	is.user, is.revision, is.sent = t.User, t.Revision, sentIn(t.Task)
 	s.remember(id, is)
 	return t.Task, is, nil
 }
@@ -183,7 +184,7 @@ func (s *Store) write(ctx context.Context, t *a2a.Task, was *stored) (taskstore.
 	}
 	b := s.session.Batch().Atomic()
 	own := b.Put(rows[0].key, rows[0].value).ExpectKey(was.version)
-	is := &stored{user: was.user, revision: was.revision + 1, rows: make(map[string][sha256.Size]byte, len(rows))}
+	is := &stored{user: was.user, revision: was.revision + 1, rows: make(map[string][sha256.Size]byte, len(rows)), sent: sentIn(t)}
 	for i, r := range rows {
 		sum := sha256.Sum256(r.value)
 		is.rows[r.key] = sum
@@ -228,18 +229,25 @@ func isConflict(o *client.Outcome) bool {
 	return o.Reason == fault.Conflict && (o.Cause == "" || o.Cause == o.OpID)
 }
 
-// noteSent has a batch note where the user's messages went that are new in a task, each once.
-func (s *Store) noteSent(b *client.Batch, t *a2a.Task, was *stored) (sent map[string]*client.Promise, err error) {
-	id, err := escape(string(t.ID))
-	if err != nil {
-		return nil, err
+// sentIn counts the user's messages in a task's history, by id.
+func sentIn(t *a2a.Task) map[string]int {
+	ids := map[string]int{}
+	for _, m := range t.History {
+		if m.Role == a2a.MessageRoleUser && m.ID != "" {
+			ids[m.ID]++
+		}
 	}
+	return ids
+}
+
+// noteSent has a batch note where the user's messages went of which a task has more than it had: the note of one that was there already is a conflict.
+func (s *Store) noteSent(b *client.Batch, t *a2a.Task, was *stored) (sent map[string]*client.Promise, err error) {
 	sent = map[string]*client.Promise{}
-	for i, m := range t.History {
-		if _, there := was.rows[fmt.Sprintf("%s/%s/%d", kindMessage, id, i)]; there || m.Role != a2a.MessageRoleUser || m.ID == "" || sent[m.ID] != nil {
+	for id, n := range sentIn(t) {
+		if n <= was.sent[id] {
 			continue
 		}
-		key, err := sentKey(was.user, m.ID)
+		key, err := sentKey(was.user, id)
 		if err != nil {
 			return nil, err
 		}
@@ -247,7 +255,7 @@ func (s *Store) noteSent(b *client.Batch, t *a2a.Task, was *stored) (sent map[st
 		if err != nil {
 			return nil, err
 		}
-		sent[m.ID] = b.Put(key, json.RawMessage(value)).ExpectKey(uint64(0))
+		sent[id] = b.Put(key, json.RawMessage(value)).ExpectKey(uint64(0))
 	}
 	return sent, nil
 }

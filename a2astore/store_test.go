@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -195,6 +196,10 @@ func TestTasksOfUsers(t *testing.T) {
 	task.History = append(task.History, &a2a.Message{ID: "msg 2", Role: a2a.MessageRoleUser})
 	if _, err := store.Update(ann, &taskstore.UpdateRequest{Task: task}); err != nil {
 		t.Errorf("another message: %v", err)
+	}
+	slices.Reverse(task.History)
+	if _, err := store.Update(ann, &taskstore.UpdateRequest{Task: task}); err != nil {
+		t.Errorf("in another order: %v", err)
 	}
 	task.History = append(task.History, &a2a.Message{ID: "msg 2", Role: a2a.MessageRoleUser})
 	if _, err := store.Update(ann, &taskstore.UpdateRequest{Task: task}); !errors.Is(err, a2astore.ErrRepeated) {
