@@ -96,3 +96,32 @@ func TestAskAndAnswer(t *testing.T) {
 	}
 	r.ok("session", "verify", id)
 }
+
+// An answer, and a prompt, that wait in the outbox of a ref that is revoked meanwhile are denied: the permission is open, and nobody was asked.
+func TestQueuedAnswerOfARevokedRef(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_one")
+	phone := r.shareTo("phone", id, "--rights", "read,ask,answer")
+	r.ok("session", "ask", id, "permission", "rm -r build", "--id", "per_1", "--choice", "once", "--choice", "never")
+	away := r.otherHome("away")
+	var asked shownRequest
+	if err := json.Unmarshal([]byte(r.okAs(away, "", "session", "requests", phone, "--json")), &asked); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.okAs(away, `{"method":"answer","request":"per_1","choice":"once","shown":"`+asked.Digest+`"}`+"\n"+`{"method":"ask","request":"req_1","kind":"prompt","payload":{"text":"more"}}`+"\n",
+		"session", "append", phone, "-")
+	r.start()
+	r.ok("revoke", phone)
+	if got := r.runAs(away, "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.err, "2 of them did not apply") {
+		t.Errorf("what waited is sent with %+v", got)
+	}
+	if list := r.okAs(away, "", "outbox", "list", "--state", "failed"); strings.Count(list, "revoked: the ref was revoked") != 2 {
+		t.Errorf("they ended so:\n%s", list)
+	}
+	list := r.ok("session", "requests", id, "--all", "--json")
+	if err := json.Unmarshal([]byte(list), &asked); err != nil || asked.Request != "per_1" || asked.State != "open" {
+		t.Errorf("there is %s: %v", list, err)
+	}
+}
