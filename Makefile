@@ -26,7 +26,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents e2e-doors screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents e2e-protocols screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,7 +149,7 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd e2e/transcripts && npm install --silent --no-save --ignore-scripts
 	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../transcripts/transcripts.test.js
 
-e2e-doors: build ## others' protocols with their own clients and suites from npm: the AI SDK (70 MB), in Node and Chromium, the Model Context Protocol, and A2A
+e2e-protocols: build ## others' protocols with their own clients and suites from npm: the AI SDK (70 MB), in Node and Chromium, the Model Context Protocol, and A2A
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && npm run build --silent
 	cd e2e && npm ci --silent

@@ -24,7 +24,7 @@ const (
 
 // New returns the handler, to be mounted at Path. Its limits and its origins are as the API's.
 func New(cfg httpapi.Config) http.Handler {
-	return httpapi.NewFace(cfg, Path, httpapi.RouteTable{
+	return httpapi.NewHandler(cfg, Path, httpapi.RouteTable{
 		Chat:                  {http.MethodPost: serveMessage},
 		Chat + "/{id}/stream": {http.MethodGet: serveStream},
 		Chat + "/{id}/stop":   {http.MethodPost: serveStop},

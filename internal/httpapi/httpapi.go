@@ -52,12 +52,12 @@ func (c Config) withDefaults() Config {
 //go:embed openapi.json
 var description []byte
 
-// API serves everything below Path, or a face everything below its own. It is safe for concurrent use.
+// API serves everything below Path, or what NewHandler was given. It is safe for concurrent use.
 type API struct {
 	cfg     Config
 	mux     *http.ServeMux
 	unknown string // says which paths there are
-	lines   bool   // an error is a line of text, as NewFace says
+	lines   bool   // an error is a line of text, as NewHandler says
 }
 
 // New returns an API, to be mounted at Path.
@@ -66,10 +66,10 @@ func New(cfg Config) *API {
 	return a.route(Path, a.routes())
 }
 
-// NewFace returns a handler of another form of sessions, to be mounted at path, which ends in a slash: it admits
+// NewHandler returns a handler of another form of sessions, to be mounted at path, which ends in a slash: it admits
 // requests as the API does, restores their refs by the same rules, and has these routes. Its errors are a line
 // of text with the code last, for clients that show the body of an answer as it is.
-func NewFace(cfg Config, path string, routes RouteTable) *API {
+func NewHandler(cfg Config, path string, routes RouteTable) *API {
 	a := &API{cfg: cfg.withDefaults(), lines: true, unknown: "it has " + strings.Join(slices.Sorted(maps.Keys(routes)), ", ")}
 	return a.route(path, routes)
 }

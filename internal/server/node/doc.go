@@ -19,7 +19,7 @@
 //	handshake   an HTTP connection that is no WebSocket yet
 //	stranger    a peer that has shown no ref
 //	intake      the memory for what peers have sent and is not answered
-//	face        an HTTP handler in this process that uses Caller and Capability
+//	handler     an HTTP handler of this process that is mounted, and uses Caller and Capability
 //	foreign     of a request: received by another http.Server than Serve's
 //	history     what the database's commits belong to; a restored copy begins another
 //	to drain    to refuse new calls, answer those that run, and end subscriptions

@@ -1,4 +1,4 @@
-// HTTP: the WebSocket endpoints, health checks, and mounted faces.
+// HTTP: the WebSocket endpoints, health checks, and mounted handlers.
 
 package node
 
@@ -27,7 +27,7 @@ import (
 
 // Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a WebSocket, POST
 // for a batch), /healthz (the process is alive), /readyz (it accepts connections, its database
-// answers, and no outage of commits is known), and the mounted faces, at the root and, if Config
+// answers, and no outage of commits is known), and the mounted handlers, at the root and, if Config
 // names a prefix, below it too. Another http.Server than Serve's may serve it, after Start.
 // Requests over loopback must name a host of this server.
 func (s *Server) Handler() http.Handler {
@@ -39,11 +39,11 @@ func (s *Server) Handler() http.Handler {
 			httpkit.WriteText(w, http.StatusOK, "ok\n")
 		})
 		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
-		for path, face := range s.mounts {
+		for path, handler := range s.mounts {
 			if strings.HasPrefix(path, "/api/v1") {
-				face = s.withHistory(face)
+				handler = s.withHistory(handler)
 			}
-			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
+			mux.Handle(prefix+path, http.StripPrefix(prefix, handler))
 		}
 	}
 	hosts := origin.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}
@@ -247,12 +247,12 @@ func (s *Server) Caller(ctx context.Context, remote string) *objects.Caller {
 	return s.objects.Caller(ctx, remote)
 }
 
-// Mount serves face at path, and below it if it ends in a slash, at the root and below
-// Config.Prefix, which is stripped for the face. It is called before Run and Handler.
-func (s *Server) Mount(path string, face http.Handler) { s.mounts[path] = face }
+// Mount serves a handler at path, and below it if it ends in a slash, at the root and below
+// Config.Prefix, which is stripped for it. It is called before Run and Handler.
+func (s *Server) Mount(path string, handler http.Handler) { s.mounts[path] = handler }
 
-// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a face) as a
-// connection. If the error is nil, the face calls done at its end, and ends it when the server
+// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a mounted handler) as a
+// connection. If the error is nil, the handler calls done at its end, and ends it when the server
 // drains: subscriptions end then by themselves.
 func (s *Server) Admit(remote string) (done func(), err error) {
 	done, refused := s.connections.Admit(remote)
@@ -262,6 +262,6 @@ func (s *Server) Admit(remote string) (done func(), err error) {
 	return done, nil
 }
 
-// Draining returns a channel that is closed when the server begins to drain: a face ends
+// Draining returns a channel that is closed when the server begins to drain: a handler ends
 // connections without a subscription then.
 func (s *Server) Draining() <-chan struct{} { return s.connections.Draining() }

@@ -10,7 +10,7 @@ import (
 )
 
 // AdmitStream is Admit for a request with a long answer. It removes the request's connection
-// from the handshakes and lifts the request's time limits, so the face must set a write deadline
+// from the handshakes and lifts the request's time limits, so the handler must set a write deadline
 // for each of its writes (http.ResponseController). It is called before the answer's head is
 // written. Over HTTP/1.1 the connection serves no request after it. A request with a body is
 // refused (BadArgument): once its time limit is lifted, net/http would wait for the rest of the

@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// lasting serves a face whose answers last until their clients leave, and gives
+// lasting serves a handler whose answers last until their clients leave, and gives
 // where it is.
 func lasting(t *testing.T, change func(*Config)) (*rig, string) {
 	cfg := DefaultConfig()

@@ -176,11 +176,11 @@ func TestTheDoor(t *testing.T) {
 func TestMount(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Store: sqliteStore(t), Prefix: "below"})
-	s.Mount("/face/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
-	for _, path := range []string{"/face/x", "/below/face/x"} {
+	s.Mount("/mounted/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	for _, path := range []string{"/mounted/x", "/below/mounted/x"} {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if w.Code != 200 || w.Body.String() != "/face/x" {
+		if w.Code != 200 || w.Body.String() != "/mounted/x" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}

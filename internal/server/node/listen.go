@@ -106,14 +106,14 @@ func (s *Server) serve(t rpc.Transport) {
 	s.mu.Unlock()
 }
 
-// MemoryBudgets returns the budgets for what peers send, for faces that read bodies: messages of
+// MemoryBudgets returns the budgets for what peers send, for HTTP handlers that read bodies: messages of
 // strangers are charged to the first by address, and those of peers that have shown a ref to the
 // second by the ref's id (membudget.Account.Move).
 func (s *Server) MemoryBudgets() (strangers, known *membudget.Budget) {
 	return s.intake.Strangers, s.intake.Known
 }
 
-// OpenIntake returns the intake of a connection from remote that a face serves, and whose messages
+// OpenIntake returns the intake of a connection from remote that a mounted HTTP handler serves, and whose messages
 // contain secrets themselves. show returns the ref shown by a message of which have was read so
 // far; Trust is for a ref shown in another way. The caller closes the intake.
 func (s *Server) OpenIntake(remote string, show func(have []byte) (ref string, err error)) *intake.Peer {

@@ -69,7 +69,7 @@ func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 }
 
 // Refused counts a refusal by its code, and makes the log line of the request that w answers name
-// it. w is nil for a call over a face's own wire. Each refusal is counted once, where it is sent:
+// it. w is nil for a call over a handler's own wire. Each refusal is counted once, where it is sent:
 // one returned to a caller within the process is not, since the caller may react to it.
 func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
 	s.instruments.CountRefusal(f)
@@ -112,7 +112,7 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 // Unwrap supports http.ResponseController, and upgrades to a WebSocket.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ObserveRequest measures a request to a face that began at began and is answered now.
+// ObserveRequest measures a request to a mounted handler that began at began and is answered now.
 func (s *Server) ObserveRequest(began time.Time) {
 	s.instruments.API.Observe(time.Since(began).Seconds())
 }

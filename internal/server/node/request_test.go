@@ -25,7 +25,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	r := start(t, sqliteStore(t), func(c *Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	faces := map[string]func(http.ResponseWriter){
+	handlers := map[string]func(http.ResponseWriter){
 		"fine":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "fine") },
 		"refuses":  func(w http.ResponseWriter) { httpkit.WriteText(w, http.StatusForbidden, "no") },
 		"panics":   func(w http.ResponseWriter) { w.Header().Set("Content-Length", "3"); panic("of its own") },
@@ -35,7 +35,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		"informed": func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints); panic("after a hint") },
 	}
 	mux := http.NewServeMux()
-	for name, do := range faces {
+	for name, do := range handlers {
 		mux.HandleFunc("/"+name+"/", func(w http.ResponseWriter, _ *http.Request) { do(w) })
 	}
 	own := httptest.NewServer(r.server.withRequestID(mux))
@@ -60,7 +60,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		{"capnp", 426, "WebSocket protocol violation: Connection header \"close\" does not contain Upgrade\n", `msg="handshake refused"`},
 	} {
 		url := web + "/" + test.path
-		if faces[test.path] != nil {
+		if handlers[test.path] != nil {
 			url = own.URL + "/" + test.path + "/secret"
 		}
 		id, status, body, err := ask(url)

@@ -221,6 +221,6 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = live.Snapshot(within(t), fanout.Position{}, nil, false, func(*session.StateChunk) error { return nil })
-	wantCode(t, "a face's", err, fault.Internal)
+	wantCode(t, "a handler's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

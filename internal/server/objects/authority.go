@@ -144,7 +144,7 @@ func (r reader) Check(at *session.Access, need capability.Rights) (*capability.G
 	return grant, refused
 }
 
-// inProcess returns the reader of a face within the process, which is of this version.
+// inProcess returns the reader of a handler within the process, which is of this version.
 func (a *authority) inProcess() reader { return reader{a, session.AllFeatures} }
 
 // attenuate returns a's authority with limits, which were made from a grant that check returned.

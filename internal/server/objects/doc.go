@@ -1,5 +1,5 @@
 // Package objects decides what a call may do. It serves the objects of capnp/mooring.capnp (gateway,
-// space, session, stream) to peers over rpc connections and over Cap'n Web, and to faces: HTTP
+// space, session, stream) to peers over rpc connections and over Cap'n Web, and to HTTP
 // handlers in this process.
 //
 // Package node makes the Service and hands each connection's calls to its gateway; packages share,
@@ -14,7 +14,7 @@
 // service.go is what the objects of all connections share. gateway.go (with redeem.go), space.go
 // and sess.go (with sess_follow.go) are the objects of the schema, and decode.go and encode.go
 // convert their arguments and results. authority.go checks what a reader may see. share.go,
-// save.go, revoke.go and refs.go change and list authority. inproc*.go serve the objects to faces.
+// save.go, revoke.go and refs.go change and list authority. inproc*.go serve the objects to HTTP handlers.
 // faults.go maps errors to answers, capnweb_schema.go says how JavaScript sees the schema.
 //
 // Tests that need a running server are those of package node.
@@ -26,7 +26,7 @@
 //	stream        the right to send the batches of one outbox to one session
 //	direct        a commit without an outbox: share, revoke, rotate, repeatable ops
 //	turn          a message that is being streamed, under a lease
-//	face          an HTTP handler in this process that uses Caller and Capability
+//	handler       an HTTP handler in this process that uses Caller and Capability
 //
 // # Lock order
 //

@@ -1,4 +1,4 @@
-// The API within the process: HTTP handlers (faces) reach the same sessions and spaces as
+// The API within the process: HTTP handlers reach the same sessions and spaces as
 // peers, under the same checks and limits, without a wire between. inproc_follow.go delivers
 // events and state to them, and inproc_stream.go commits the batches of an outbox.
 
@@ -72,7 +72,7 @@ func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, er
 }
 
 // ThrottleFailure counts a wrong try of the caller's address, and waits as long as the answer to
-// a wrong ref would: for a face with secrets or names of its own. It returns Overloaded if too
+// a wrong ref would: for a handler with secrets or names of its own. It returns Overloaded if too
 // many answers of the address are waiting already.
 func (c *Caller) ThrottleFailure() error {
 	from, due := &throttledCaller{Caller: c}, make(chan struct{})
@@ -96,7 +96,7 @@ type throttledCaller struct {
 // Abort implements PeerConn: it records the refusal, that too many answers are waiting.
 func (w *throttledCaller) Abort(why error) { w.refused = fault.From(w.conn.log, why, "wait") }
 
-// Assume returns the capability of the ref of this id without its secret: for a face that made
+// Assume returns the capability of the ref of this id without its secret: for a handler that made
 // the ref and authenticates its clients in a way of its own.
 func (c *Caller) Assume(ref string) *Capability {
 	h := &Capability{caller: c, ref: ref}

@@ -1,4 +1,4 @@
-// Events and snapshots for a face within the process. It receives them at its own pace, within
+// Events and snapshots for a handler within the process. It receives them at its own pace, within
 // the window that any subscriber has.
 
 package objects

@@ -133,7 +133,7 @@ type ConnState struct {
 	log        *slog.Logger
 	peer       string             // the remote address, for the audit
 	peerConn   admission.PeerConn // the connection
-	intake     *intake.Peer       // memory for its messages; nil for a face in this process
+	intake     *intake.Peer       // memory for its messages; nil for a handler in this process
 	maxBatches int                // unanswered on one stream
 	saved      *savedRefs
 	flow       *fanout.Flow // to its subscriptions
