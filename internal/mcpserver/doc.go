@@ -3,8 +3,8 @@
 // authority that it was made with. Package mcphttp serves it over HTTP in the server's process, and mooring mcp over
 // standard input and output, through a client.
 //
-// A call's path: server.go has the protocol's server and what holds for every call, tools_read.go and tools_write.go the
-// tools, text.go makes a session's values texts of bounded size, resources.go has the resources and their subscriptions.
+// A call's path: server.go has the protocol's server and what holds for every call, tools_read.go, tools_values.go and
+// tools_write.go the tools, text.go makes a session's values texts of bounded size, resources.go has the resources and their subscriptions.
 //
 // The package has no tool that answers a request, and none that returns a secret. Whatever it returns goes through
 // withheld, which replaces the secrets of refs that stand in sessions' texts.
