@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"iter"
 	"strings"
 )
 
@@ -12,6 +13,45 @@ type Finding struct {
 
 // find calls f for each secret in a text.
 func find(text string, f func(Finding)) {
+	for piece := range withoutFiles(text) {
+		findIn(piece, f)
+	}
+}
+
+// What has no break in longBytes is a file in base64, as of a picture, and no secret: of it the ends are looked at, since short words are
+// all over it, and each would have a rule tried on the whole.
+const (
+	longBytes = 4096
+	endBytes  = 256
+)
+
+// withoutFiles yields a text in pieces, without what is inside of files in base64.
+func withoutFiles(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		from, run := 0, 0 // where the piece begins, and what may be a file
+		for i := 0; i <= len(text); i++ {
+			if i < len(text) && inBase64(text[i]) {
+				continue
+			}
+			if i-run >= longBytes {
+				if !yield(text[from : run+endBytes]) {
+					return
+				}
+				from = i - endBytes
+			}
+			run = i + 1
+		}
+		yield(text[from:])
+	}
+}
+
+// inBase64 reports whether a byte may be one of base64's, of either alphabet.
+func inBase64(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_' || c == '='
+}
+
+// findIn calls f for each secret in a piece of a text.
+func findIn(text string, f func(Finding)) {
 	set := loadRules()
 	lower := strings.ToLower(text)
 	tried := map[int]bool{}

@@ -121,3 +121,27 @@ func jsonText(t *testing.T, value []byte) string {
 	}
 	return m["x"]
 }
+
+// A file in base64, as of a picture, is not looked into, and what is around it and at its ends is.
+func TestFilesInBase64(t *testing.T) {
+	t.Parallel()
+	file := strings.Repeat("ghp/AKIA+sk+eyJ9", 1<<18) // 4 MiB, with the words that rules look for
+	for _, text := range []string{"data:image/png;base64," + file, file, file + " and " + file, strings.Repeat("a word ", 600)} {
+		size := 0
+		for piece := range withoutFiles(text) {
+			size += len(piece)
+		}
+		if files := strings.Count(text, file[:1<<20]); size > 8192+files || files == 0 && size != len(text) {
+			t.Errorf("%.20s… of %d bytes: %d are looked at", text, len(text), size)
+		}
+	}
+	for _, text := range []string{github + " " + file, file + "\n" + github, file + " " + github + " " + file, "x " + file + " https://ada:" + github[4:20] + "@example.org"} {
+		var s Scanner
+		if s.Scan(quoted(text)); !strings.HasSuffix(s.Summary(), " (1)") {
+			t.Errorf("%.20s… of %d bytes: %q", text, len(text), s.Summary())
+		}
+		if got := string(s.Redact(quoted(text))); strings.Contains(got, github[4:20]) || !strings.Contains(got, file[:1<<20]) {
+			t.Errorf("%.20s… of %d bytes is redacted to %d", text, len(text), len(got))
+		}
+	}
+}

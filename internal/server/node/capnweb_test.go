@@ -341,7 +341,7 @@ func webAuthorityMethods(t *testing.T, r *rig, w *webClient) {
 		t.Errorf("the audit has %v", acts)
 	}
 	const hookFields = "id url kinds ref created cursor delivered failingSince failures error next restarted ended endedAt"
-	hook := object{"id": "h", "url": "https://127.0.0.1/", "secret": webhookSecret, "kinds": []any{"turn.finished"}}
+	hook := object{"id": "h", "url": "https://localhost/", "secret": webhookSecret, "kinds": []any{"turn.finished"}}
 	for range 2 {
 		added := fields(t, "addWebhook", w.give(sess, "addWebhook", hook), hookFields)
 		same(t, "the webhook", []any{added["id"], added["kinds"], added["ref"], added["ended"]}, []any{"h", []any{"turn.finished"}, m.owner.ID, ""})
