@@ -55,7 +55,7 @@ test("a prompt is asked on a phone, the agent answers it, and the card says so",
       return r.id;
     }
   })();
-  await page.getByText("run <b>the</b> tests").waitFor();
+  await page.getByText("run <b>the</b> tests", { exact: true }).waitFor(); // and not what says that it is being sent
   const id = await worked;
   await card(page, id).getByText("Answered by owner").waitFor();
   await card(page, id).getByText("All pass.").waitFor();
