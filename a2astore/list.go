@@ -124,7 +124,7 @@ func (s *Store) fill(ctx context.Context, t *a2a.Task, req *a2a.ListTasksRequest
 // token is where a list goes on.
 type token struct {
 	began   uint64 // the session's cursor at the first page
-	last    uint64 // the cursor of the last task that was given
+	last    uint64 // the cursor of the last task that was given; at first, one more than began
 	changed bool   // it goes on with those that have changed since it began
 }
 
@@ -133,7 +133,7 @@ func (at token) page(all []listed, size int) (page []listed, next string) {
 	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(b.cursor, a.cursor) })
 	if !at.changed {
 		for _, l := range all {
-			if l.cursor <= at.began && l.cursor < at.last {
+			if l.cursor < at.last {
 				page = append(page, l)
 			}
 		}

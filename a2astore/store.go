@@ -157,11 +157,10 @@ func (s *Store) read(ctx context.Context, id a2a.TaskID) (*a2a.Task, *stored, er
 	if err != nil {
 		return nil, nil, fmt.Errorf("read task %s: %w", id, err)
 	}
-	is := &stored{rows: map[string][sha256.Size]byte{}}
+	is := &stored{}
 	rows := make([]row, 0, len(state.Entries))
 	for _, e := range state.Entries {
 		rows = append(rows, row{e.Key, e.Payload})
-		is.rows[e.Key] = sha256.Sum256(e.Payload)
 		if e.Key == key {
 			is.version = e.Cursor
 		}
@@ -170,7 +169,7 @@ func (s *Store) read(ctx context.Context, id a2a.TaskID) (*a2a.Task, *stored, er
 	if err != nil {
 		return nil, nil, err
 	}
-	is.user, is.revision, is.sent = t.User, t.Revision, sentIn(t.Task)
+	is.rows, is.user, is.revision, is.sent = digests(rows), t.User, t.Revision, sentIn(t.Task)
 	s.remember(id, is)
 	return t.Task, is, nil
 }
@@ -184,18 +183,13 @@ func (s *Store) write(ctx context.Context, t *a2a.Task, was *stored) (taskstore.
 	}
 	b := s.session.Batch().Atomic()
 	own := b.Put(rows[0].key, rows[0].value).ExpectKey(was.version)
-	is := &stored{user: was.user, revision: was.revision + 1, rows: make(map[string][sha256.Size]byte, len(rows)), sent: sentIn(t)}
-	for i, r := range rows {
-		sum := sha256.Sum256(r.value)
-		is.rows[r.key] = sum
-		if before, there := was.rows[r.key]; i > 0 && (!there || before != sum) {
-			b.Put(r.key, r.value)
-		}
+	is := &stored{user: was.user, revision: was.revision + 1, rows: digests(rows), sent: sentIn(t)}
+	changed, gone := was.compare(rows[1:], is.rows)
+	for _, r := range changed {
+		b.Put(r.key, r.value)
 	}
-	for key := range was.rows {
-		if _, there := is.rows[key]; !there {
-			b.Remove(key)
-		}
+	for _, key := range gone {
+		b.Remove(key)
 	}
 	sent, err := s.noteSent(b, t, was)
 	if err != nil {
@@ -222,6 +216,29 @@ func (s *Store) write(ctx context.Context, t *a2a.Task, was *stored) (taskstore.
 		}
 	}
 	return taskstore.TaskVersionMissing, fmt.Errorf("write task %s: %w", t.ID, results.Err())
+}
+
+func digests(rows []row) map[string][sha256.Size]byte {
+	sums := make(map[string][sha256.Size]byte, len(rows))
+	for _, r := range rows {
+		sums[r.key] = sha256.Sum256(r.value)
+	}
+	return sums
+}
+
+// compare returns those of rows, whose digests are among now, that are not stored so, and the keys that are stored and not in now.
+func (is *stored) compare(rows []row, now map[string][sha256.Size]byte) (changed []row, gone []string) {
+	for _, r := range rows {
+		if before, there := is.rows[r.key]; !there || before != now[r.key] {
+			changed = append(changed, r)
+		}
+	}
+	for key := range is.rows {
+		if _, there := now[key]; !there {
+			gone = append(gone, key)
+		}
+	}
+	return changed, gone
 }
 
 // isConflict reports whether an op of an atomic batch is what the batch was aborted for, by a conflict.

@@ -58,7 +58,7 @@ func (s *Scanner) scan(name, text string) {
 			s.rules[f.Secret], s.order = f.Rule, nil
 		}
 	}
-	if len(text) < 1024 && !strings.Contains(text, "\n") { // a value by itself is told by its name
+	if len(text) < 1024 && !strings.Contains(text, "\n") { // a value by itself is recognized by its name
 		text = name + ` = "` + text + `"`
 	}
 	find(text, found)

@@ -78,7 +78,7 @@ func (c *codex) result(p gjson.Result) bool {
 	if t == nil {
 		return false
 	}
-	if t.part.State.Time.End != 0 { // as an event told it
+	if t.part.State.Time.End != 0 { // from an event
 		return true
 	}
 	output := textOf(p.Get("output"))

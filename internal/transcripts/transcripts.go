@@ -28,7 +28,7 @@ const (
 	Codex    = "codex"    // a rollout of Codex
 )
 
-// Formats are the formats in the order in which people are told of them.
+// Formats are the formats in the order of messages and help.
 var Formats = []string{Opencode, Claude, Codex}
 
 // sniffBytes is how much of a file is looked at to recognize its format.
