@@ -148,8 +148,7 @@ func (s *Server) mount(cfg Config) {
 		s.node.Mount(aisdk.Path, aisdk.New(api))
 	}
 	if cfg.MCP {
-		s.mcp = mcphttp.New(mcphttp.Config{Server: s.node, Origins: cfg.Origins, Allow: cfg.MCPAllow, Version: strings.TrimPrefix(cfg.Name, "mooring/"), Log: cfg.Log,
-			Timeout: nodeCfg.BatchTimeout, StallTimeout: nodeCfg.RPC.WriteTimeout})
+		s.mcp = mcphttp.New(mcphttp.Config{Config: api, Allow: cfg.MCPAllow, Version: strings.TrimPrefix(cfg.Name, "mooring/")})
 		s.node.Mount(mcphttp.Path, s.mcp)
 	}
 }

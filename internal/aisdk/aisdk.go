@@ -24,11 +24,16 @@ const (
 
 // New returns the handler, to be mounted at Path. Its limits and its origins are as the API's.
 func New(cfg httpapi.Config) http.Handler {
-	return httpapi.NewHandler(cfg, Path, httpapi.RouteTable{
+	return httpapi.NewHandler(cfg, httpapi.HandlerOptions{Path: Path, Refusal: writeRefusal, Routes: httpapi.RouteTable{
 		Chat:                  {http.MethodPost: serveMessage},
 		Chat + "/{id}/stream": {http.MethodGet: serveStream},
 		Chat + "/{id}/stop":   {http.MethodPost: serveStop},
-	})
+	}})
+}
+
+// writeRefusal writes a line of text with the code last: the SDK shows the body of an answer as it is.
+func writeRefusal(w http.ResponseWriter, status int, f *fault.Error) {
+	httpkit.WriteText(w, status, f.Message+" ("+f.Code.String()+")\n")
 }
 
 // idOf returns the id of a request that is asked for something under a ref: the same for the same, and for nothing else.

@@ -181,7 +181,7 @@ func (s *stream) holding(size int, do func() error) error {
 	if size <= freeBytes {
 		return do()
 	}
-	release, refused := s.q.Hold(2 * size)
+	release, refused := s.q.Hold(s.live.Ref(), 2*size)
 	if refused != nil {
 		return refused
 	}

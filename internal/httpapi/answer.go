@@ -38,10 +38,11 @@ func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 // answerError answers with a fault and a status that is not its code's.
 func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
 	a.cfg.Server.Refused(w, f)
-	if a.lines {
-		httpkit.WriteText(w, status, f.Message+" ("+f.Code.String()+")\n")
-		return
-	}
+	a.refusal(w, status, f)
+}
+
+// writeError is the API's form of a refusal.
+func writeError(w http.ResponseWriter, status int, f *fault.Error) {
 	shown := newErrorJSON(f)
 	shown.Request = w.Header().Get(node.RequestHeader)
 	httpkit.WriteJSON(w, status, httpkit.JSON(map[string]any{"error": shown}))

@@ -27,9 +27,7 @@ func (q *Request) ReadBody() (gjson.Result, *fault.Error) {
 	if q.Header.Get("Content-Encoding") != "" {
 		return gjson.Result{}, fault.Malformed.With("the body is sent as it is, without a Content-Encoding")
 	}
-	_, known := q.api.cfg.Server.MemoryBudgets()
-	q.memory = known.Open(q.ref)
-	text, refused := q.read()
+	text, refused := q.ReadBytes(q.ref)
 	if refused != nil {
 		return gjson.Result{}, refused
 	}
@@ -39,11 +37,11 @@ func (q *Request) ReadBody() (gjson.Result, *fault.Error) {
 	return gjson.ParseBytes(text), nil
 }
 
-// Hold charges the memory of the request's ref with n bytes until they are released: for what a stream keeps while its reader
+// Hold charges the memory of a ref with n bytes until they are released: for what a stream keeps while its reader
 // takes it. The fault is Overloaded.
-func (q *Request) Hold(n int) (release func(), refused *fault.Error) {
+func (q *Request) Hold(ref string, n int) (release func(), refused *fault.Error) {
 	_, known := q.api.cfg.Server.MemoryBudgets()
-	account := known.Open(q.ref)
+	account := known.Open(ref)
 	if !account.TryGrow(int64(n)) {
 		account.Close()
 		return nil, errNoMemory
@@ -53,9 +51,12 @@ func (q *Request) Hold(n int) (release func(), refused *fault.Error) {
 
 var errNoMemory = fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
 
-func (q *Request) read() ([]byte, *fault.Error) {
+// ReadBytes reads the body, whatever it is, charged to a ref.
+func (q *Request) ReadBytes(ref string) ([]byte, *fault.Error) {
+	_, known := q.api.cfg.Server.MemoryBudgets()
+	q.memory = known.Open(ref)
 	limit := int64(q.api.cfg.BodyBytes)
-	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send smaller batches", limit)
+	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send less at once", limit)
 	if q.ContentLength > limit {
 		return nil, tooLarge
 	}

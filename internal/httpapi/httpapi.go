@@ -42,7 +42,8 @@ type Config struct {
 	Heartbeat    time.Duration // interval on a silent stream; 15 s
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns the Config with its defaults.
+func (c Config) WithDefaults() Config {
 	defaults.Fill(&c, Config{Log: slog.New(slog.DiscardHandler), BodyBytes: 32 << 20, Timeout: time.Minute, StallTimeout: 10 * time.Second, Heartbeat: 15 * time.Second})
 	return c
 }
@@ -57,21 +58,32 @@ type API struct {
 	cfg     Config
 	mux     *http.ServeMux
 	unknown string // says which paths there are
-	lines   bool   // an error is a line of text, as NewHandler says
+	refusal Refusal
+	expose  string
+}
+
+// Refusal writes the answer to a request that is refused.
+type Refusal func(w http.ResponseWriter, status int, f *fault.Error)
+
+// HandlerOptions are what a handler has that is not the API's.
+type HandlerOptions struct {
+	Path    string // where it is mounted
+	Routes  RouteTable
+	Refusal Refusal
+	Expose  string // a header of answers that pages of other origins may read; "" for none
 }
 
 // New returns an API, to be mounted at Path.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg.withDefaults(), unknown: Path + "openapi.json lists the paths"}
+	a := &API{cfg: cfg.WithDefaults(), unknown: Path + "openapi.json lists the paths", refusal: writeError}
 	return a.route(Path, a.routes())
 }
 
-// NewHandler returns a handler of another form of sessions, to be mounted at path, which ends in a slash: it admits
-// requests as the API does, restores their refs by the same rules, and has these routes. Its errors are a line
-// of text with the code last, for clients that show the body of an answer as it is.
-func NewHandler(cfg Config, path string, routes RouteTable) *API {
-	a := &API{cfg: cfg.withDefaults(), lines: true, unknown: "it has " + strings.Join(slices.Sorted(maps.Keys(routes)), ", ")}
-	return a.route(path, routes)
+// NewHandler returns a handler of another protocol for sessions: it admits requests as the API does, restores their refs by the same
+// rules, and has its own routes and form of errors.
+func NewHandler(cfg Config, o HandlerOptions) *API {
+	a := &API{cfg: cfg.WithDefaults(), refusal: o.Refusal, expose: o.Expose, unknown: "it has " + strings.Join(slices.Sorted(maps.Keys(o.Routes)), ", ")}
+	return a.route(o.Path, o.Routes)
 }
 
 func (a *API) route(path string, routes RouteTable) *API {
@@ -79,7 +91,9 @@ func (a *API) route(path string, routes RouteTable) *API {
 	for pattern, methods := range routes {
 		a.mux.Handle(pattern, a.byMethod(methods))
 	}
-	a.mux.Handle(path, a.byMethod(nil))
+	if routes[path] == nil {
+		a.mux.Handle(path, a.byMethod(nil))
+	}
 	return a
 }
 
@@ -165,6 +179,9 @@ func (a *API) byMethod(methods map[string]Handler) http.Handler {
 			a.answerError(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not allowed: the server's operator can allow them (mooring serve --allow-origin, or server.Config.Origins)"))
 			return
 		}
+		if a.expose != "" && h.Get("Access-Control-Allow-Origin") != "" {
+			h.Add("Access-Control-Expose-Headers", a.expose)
+		}
 		do, ok := methods[r.Method]
 		switch {
 		case methods == nil:
@@ -212,7 +229,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do Handler) {
 // catchPanic handles a request. A panic becomes a refusal.
 func (q *Request) catchPanic(do Handler) (refused *fault.Error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p == http.ErrAbortHandler {
+			panic(p)
+		} else if p != nil {
 			refused = q.api.cfg.Server.LogPanic(q.Request, p)
 		}
 	}()

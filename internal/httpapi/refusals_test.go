@@ -19,7 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/server/node"
@@ -49,7 +48,7 @@ func TestRefusals(t *testing.T) {
 		sealed := r.share(m, obj{"rights": []string{"read"}, "seal": base64.RawURLEncoding.EncodeToString(make([]byte, 32))})
 		exhausted := r.share(m, obj{"rights": []string{"read"}, "redemptions": 1})
 		req := r.request("GET", at, exhausted, nil)
-		req.Header.Set(httpref.RedemptionHeader, "somebody")
+		req.Header.Set(redemptionHeader, "somebody")
 		r.do(req)
 		fenced := newBox()
 		newer := strings.Replace(string(put(fenced)), `"incarnation":1`, `"incarnation":"2"`, 1)

@@ -3,25 +3,21 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Request is one admitted request. Its context ends with its timeout; ClientCtx ends only when
@@ -84,42 +80,32 @@ func (q *Request) space() (*objects.Capability, *fault.Error) {
 }
 
 func (q *Request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {
-	ref, limits, refused := q.credentials()
+	c, refused := q.Credentials()
 	id := q.PathValue("id")
 	switch {
 	case refused != nil:
 		return nil, refused
 	case !is(id):
 		return nil, fault.NotFound.With("the path names no %s: its id is %s and a ULID", kind, map[string]string{"session": capability.SessionPrefix, "space": capability.SpacePrefix}[kind])
-	case ref.Target() != id && kind != "session":
+	case c.ref.Target() != id && kind != "session":
 		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
 	}
-	live, refused := q.restore(ctx, ref)
+	live, refused := q.restore(ctx, c.ref)
 	if refused != nil {
 		return nil, refused
 	}
-	return q.reach(ctx, live, id, limits)
-}
-
-// credentials parses the request's ref and its limits, nil for none.
-func (q *Request) credentials() (capability.Ref, *capability.MintRequest, *fault.Error) {
-	ref, refused := httpref.Bearer(q.Header)
-	if refused != nil {
-		return ref, nil, refused
-	}
-	limits, refused := parseAttenuation(q.Header)
-	return ref, limits, refused
+	return q.reach(ctx, live, id, c.limits)
 }
 
 // SessionOfBody restores the request's ref, reads its body, and returns it with the session that it names by the member
 // id, whose capability is valid as long as ctx.
 func (q *Request) SessionOfBody(ctx context.Context) (*objects.Capability, gjson.Result, *fault.Error) {
 	none := gjson.Result{}
-	ref, limits, refused := q.credentials()
+	c, refused := q.Credentials()
 	if refused != nil {
 		return nil, none, refused
 	}
-	live, refused := q.restore(ctx, ref)
+	live, refused := q.restore(ctx, c.ref)
 	if refused != nil {
 		return nil, none, refused
 	}
@@ -131,7 +117,7 @@ func (q *Request) SessionOfBody(ctx context.Context) (*objects.Capability, gjson
 	if id.Type != gjson.String || !capability.IsSession(id.Str) {
 		return nil, none, fault.NotFound.With("the body names no session: its id is %s and a ULID", capability.SessionPrefix)
 	}
-	live, refused = q.reach(ctx, live, id.Str, limits)
+	live, refused = q.reach(ctx, live, id.Str, c.limits)
 	return live, body, refused
 }
 
@@ -142,11 +128,7 @@ func (q *Request) reach(ctx context.Context, live *objects.Capability, id string
 		live, refused = q.open(ctx, live, id)
 	}
 	if refused == nil && limits != nil {
-		narrow, err := live.Attenuate(q.Context(), *limits)
-		if err != nil {
-			return nil, ofAttenuation(q.ToFault(err))
-		}
-		live = narrow
+		live, refused = q.attenuate(live, limits)
 	}
 	if refused == nil && live.Target() != id { // they are of the ref, and say what it reaches
 		live, refused = q.open(ctx, live, id)
@@ -171,43 +153,9 @@ func (q *Request) open(ctx context.Context, outer *objects.Capability, id string
 	return live, nil
 }
 
-// attenuationHeader is the header of the limits that a request has beside its ref's.
-const attenuationHeader = "Mooring-Attenuate"
-
-// parseAttenuation parses the request's limits; nil without the header.
-func parseAttenuation(h http.Header) (*capability.MintRequest, *fault.Error) {
-	values := h.Values(attenuationHeader)
-	if len(values) == 0 {
-		return nil, nil
-	}
-	if len(values) > 1 || !utf8.ValidString(values[0]) || !ledger.IsJSON([]byte(values[0])) {
-		return nil, fault.Malformed.With("%s is one header, and one JSON object in UTF-8", attenuationHeader)
-	}
-	var m capability.MintRequest
-	refused := parseLimits(&bodyPath{name: attenuationHeader}, gjson.Parse(values[0]), &m)
-	return &m, ofAttenuation(refused)
-}
-
-// ofAttenuation says of a refusal of the limits which those are.
-func ofAttenuation(refused *fault.Error) *fault.Error {
-	if refused != nil && (refused.Code == fault.BadArgument || refused.Code == fault.Widening) {
-		return refused.Code.With("%s: %s", attenuationHeader, refused.Message)
-	}
-	return refused
-}
-
-func (q *Request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {
-	live, err := httpref.Restore(q.api.cfg.Server.Caller(ctx, q.RemoteAddr), ref, q.Header)
-	if err != nil {
-		return nil, q.ToFault(err)
-	}
-	q.ref = cmp.Or(q.ref, live.Ref())
-	return live, nil
-}
-
 // restoreText is restore for the text of a ref in a body.
 func (q *Request) restoreText(text string) (*objects.Capability, *fault.Error) {
-	ref, refused := httpref.Parse(strings.TrimSpace(text))
+	ref, refused := parseRef(strings.TrimSpace(text))
 	if refused != nil {
 		return nil, refused
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -514,7 +513,7 @@ func TestRedemptions(t *testing.T) {
 	ask := func(redemption string) *reply {
 		req := r.request("GET", "/sessions/"+m.id, text, nil)
 		if redemption != "" {
-			req.Header.Set(httpref.RedemptionHeader, redemption)
+			req.Header.Set(redemptionHeader, redemption)
 		}
 		return r.do(req)
 	}

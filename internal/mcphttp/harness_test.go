@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
@@ -76,7 +77,7 @@ func start(t *testing.T, change func(*Config)) *rig {
 	cfg := node.DefaultConfig()
 	cfg.Store, cfg.Log, cfg.PollInterval = st, log, 0
 	server := node.New(cfg)
-	mine := Config{Server: server, Log: log, Version: "1"}
+	mine := Config{Config: httpapi.Config{Server: server, Log: log}, Version: "1"}
 	if change != nil {
 		change(&mine)
 	}

@@ -3,24 +3,18 @@ package mcphttp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/defaults"
+	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/httpref"
 	"github.com/mooring-rpc/mooring/internal/mcpserver"
-	"github.com/mooring-rpc/mooring/internal/membudget"
-	"github.com/mooring-rpc/mooring/internal/origin"
-	"github.com/mooring-rpc/mooring/internal/server/node"
 )
 
 // Path is where the handler is mounted.
@@ -28,27 +22,19 @@ const Path = "/mcp"
 
 // The protocol's headers, and the first of its versions without sessions.
 const (
-	sessionHeader  = "Mcp-Session-Id"
-	versionHeader  = "Mcp-Protocol-Version"
-	sessionless    = "2026-07-28"
-	methodsAllowed = "GET, POST, DELETE"
+	sessionHeader = "Mcp-Session-Id"
+	versionHeader = "Mcp-Protocol-Version"
+	sessionless   = "2026-07-28"
 )
 
-// bytesPerStall is how many bytes a client must read in each Config.StallTimeout.
-const bytesPerStall = 64 << 10
+// bodyBytes bounds a request's body.
+const bodyBytes = 2 << 20
 
-// Config configures a Handler. Server is required; other zero fields take the defaults given.
+// Config configures a Handler. Config.Server is required; other zero fields take the defaults given. Config.BodyBytes is not used.
 type Config struct {
-	Server  *node.Server
-	Origins []string // of pages allowed besides those of the server's own host, as for /rpc
+	httpapi.Config
 	Allow   []string // what is allowed beside reading (mcpserver.AllowAppend, AllowAsk), where a ref allows it
 	Version string
-	Log     *slog.Logger // nil discards; never gets a secret
-
-	BodyBytes    int           // of one request's body; 2 MiB
-	Timeout      time.Duration // from a request's head to its answer, except streams; a minute
-	StallTimeout time.Duration // a client that takes nothing for this long is disconnected; 10 s
-	Heartbeat    time.Duration // interval on a silent stream; 15 s
 
 	Sessions       int           // at once, of about 22 KB each; 1024
 	SessionsPerRef int           // of one ref; 256
@@ -57,6 +43,7 @@ type Config struct {
 
 // Handler serves Path. It is safe for concurrent use.
 type Handler struct {
+	http.Handler       // of package httpapi: it admits requests
 	cfg                Config
 	stateful, separate *mcp.StreamableHTTPHandler // of clients with and without sessions
 
@@ -67,11 +54,17 @@ type Handler struct {
 
 // New returns a handler, to be mounted at Path.
 func New(cfg Config) *Handler {
-	defaults.Fill(&cfg, Config{Log: slog.New(slog.DiscardHandler), BodyBytes: 2 << 20, Timeout: time.Minute, StallTimeout: 10 * time.Second, Heartbeat: 15 * time.Second,
-		Sessions: 1024, SessionsPerRef: 256, IdleTimeout: 10 * time.Minute})
+	cfg.BodyBytes = bodyBytes
+	cfg.Config = cfg.WithDefaults()
+	defaults.Set(&cfg.Sessions, 1024)
+	defaults.Set(&cfg.SessionsPerRef, 256)
+	defaults.Set(&cfg.IdleTimeout, 10*time.Minute)
 	h := &Handler{cfg: cfg, sessions: map[string]*clientSession{}}
+	h.Handler = httpapi.NewHandler(cfg.Config, httpapi.HandlerOptions{Path: Path, Refusal: writeRefusal, Expose: sessionHeader, Routes: httpapi.RouteTable{
+		Path: {http.MethodGet: h.serveGet, http.MethodPost: h.servePost, http.MethodDelete: h.serveDelete},
+	}})
 	// The hosts by which the server may be called over loopback are checked for all of its handlers alike.
-	o := mcp.StreamableHTTPOptions{JSONResponse: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: int64(cfg.BodyBytes)}
+	o := mcp.StreamableHTTPOptions{JSONResponse: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: bodyBytes}
 	h.stateful = mcp.NewStreamableHTTPHandler(serverOf, &o)
 	o.Stateless = true
 	h.separate = mcp.NewStreamableHTTPHandler(serverOf, &o)
@@ -98,141 +91,96 @@ func (h *Handler) Close() {
 	}
 }
 
-// ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	head := w.Header()
-	head.Set("Cache-Control", "no-store")
-	head.Set("X-Content-Type-Options", "nosniff")
-	head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if !origin.Admit(w, r, h.cfg.Origins) {
-		h.refuse(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not allowed: the server's operator can allow them (mooring serve --allow-origin, or server.Config.Origins)"))
-		return
-	}
-	if head.Get("Access-Control-Allow-Origin") != "" {
-		head.Add("Access-Control-Expose-Headers", sessionHeader)
-	}
-	switch {
-	case origin.IsPreflight(r):
-		origin.Preflight(w, r, methodsAllowed)
-	case r.Method == http.MethodGet, r.Method == http.MethodPost, r.Method == http.MethodDelete:
-		h.serve(w, r)
-	default:
-		head.Set("Allow", methodsAllowed)
-		h.refuse(w, http.StatusMethodNotAllowed, fault.UnknownMethod.With("this path takes %s", methodsAllowed))
-	}
-}
-
-// request is one admitted request.
-type request struct {
-	*http.Request
-	h    *Handler
-	w    *httpkit.PacedWriter
-	done func() // ends its count as a connection
-}
-
-// serve handles an admitted request. It counts as a connection until it is answered, and has its own deadlines, as a
-// request of package httpapi.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
-	q := &request{Request: r, h: h, w: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: bytesPerStall, PieceTime: h.cfg.StallTimeout})}
-	done, err := h.cfg.Server.Admit(r.RemoteAddr)
-	if err != nil {
-		h.refuse(w, 0, h.toFault(err))
-		return
-	}
-	q.done = done
-	defer func() { q.done() }()
-	began := time.Now()
-	_ = http.NewResponseController(w).SetReadDeadline(began.Add(h.cfg.Timeout)) // a server without support has no deadlines either
-	refused := func() (refused *fault.Error) {
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				refused = h.cfg.Server.LogPanic(r, p)
-			}
-		}()
-		return q.answer()
-	}()
-	switch {
-	case refused == nil:
-	case q.w.Started():
-		h.cfg.Server.Refused(w, refused)
-		panic(http.ErrAbortHandler)
-	default:
-		h.refuse(q.w, 0, refused)
-	}
-	if r.Method != http.MethodGet {
-		h.cfg.Server.ObserveRequest(began)
-	}
-}
-
-func (h *Handler) toFault(err error) *fault.Error { return fault.From(h.cfg.Log, err, "answer") }
-
-// refuse answers with a fault, as an error of JSON-RPC. status is 0 for the code's own.
-func (h *Handler) refuse(w http.ResponseWriter, status int, f *fault.Error) {
-	if status == 0 {
-		status = f.Code.HTTPStatus()
-		httpkit.SetRetryAfter(w, f.Code)
-	}
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="mooring"`)
-	}
-	h.cfg.Server.Refused(w, f)
+// writeRefusal writes a refusal as an error of JSON-RPC.
+func writeRefusal(w http.ResponseWriter, status int, f *fault.Error) {
 	httpkit.WriteJSON(w, status, httpkit.JSON(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{
 		"code": -32000, "message": f.Error(), "data": map[string]any{"code": f.Code.String(), "number": uint16(f.Code)}}}))
 }
 
-// answer finds the request's ref and session and has the protocol's server answer it.
-func (q *request) answer() *fault.Error {
-	ref, refused := httpref.Bearer(q.Header)
+// serveGet serves the stream of a session.
+func (h *Handler) serveGet(q *httpapi.Request) *fault.Error {
+	return h.ofSession(q, func(s *clientSession) *fault.Error { return h.stream(q, s.server, h.stateful) })
+}
+
+// serveDelete ends a session.
+func (h *Handler) serveDelete(q *httpapi.Request) *fault.Error {
+	return h.ofSession(q, func(s *clientSession) *fault.Error {
+		defer h.drop(s, false)
+		return h.answer(q, s)
+	})
+}
+
+// servePost serves messages: the first of a session, one of a session, or one of a client without sessions.
+func (h *Handler) servePost(q *httpapi.Request) *fault.Error {
+	switch {
+	case q.Header.Get(versionHeader) >= sessionless:
+		return h.answerSeparate(q)
+	case q.Header.Get(sessionHeader) != "":
+		return h.ofSession(q, func(s *clientSession) *fault.Error { return h.answer(q, s) })
+	}
+	c, refused := q.Credentials()
 	if refused != nil {
 		return refused
 	}
-	if q.Header.Get(versionHeader) >= sessionless && q.Method == http.MethodPost {
-		return q.answerSeparate(ref)
+	s, refused := h.begin(q, &c)
+	if refused != nil {
+		return refused
+	}
+	defer h.leave(s)
+	return h.answer(q, s)
+}
+
+// ofSession calls do with the session that a request names, and is of.
+func (h *Handler) ofSession(q *httpapi.Request, do func(*clientSession) *fault.Error) *fault.Error {
+	c, refused := q.Credentials()
+	if refused != nil {
+		return refused
 	}
 	id := q.Header.Get(sessionHeader)
-	var s *clientSession
-	if id != "" {
-		s, refused = q.h.session(q, id, ref)
-	} else if q.Method == http.MethodPost {
-		s, refused = q.h.begin(q, ref)
-	} else {
-		refused = fault.BadArgument.With("%s is missing: a session begins with a POST of initialize", sessionHeader)
+	if id == "" {
+		return fault.BadArgument.With("%s is missing: a session begins with a POST of initialize", sessionHeader)
 	}
+	s, refused := h.session(q, id, &c)
 	if refused != nil {
 		return refused
 	}
-	defer q.h.leave(s)
-	if q.Method == http.MethodGet {
-		return q.stream(s.server, q.h.stateful)
-	}
-	if refused := q.read(s.ref); refused != nil {
+	defer h.leave(s)
+	return do(s)
+}
+
+// answer answers a request of a session.
+func (h *Handler) answer(q *httpapi.Request, s *clientSession) *fault.Error {
+	done, refused := read(q, s.ref)
+	if refused != nil {
 		return refused
 	}
-	defer q.Body.Close()
-	q.pass(q.Context(), q.w, s.server, q.h.stateful)
-	if q.Method == http.MethodDelete {
-		q.h.drop(s, false)
-	}
+	defer done()
+	pass(q.ClientCtx, q.W, q, s.server, h.stateful)
 	return nil
 }
 
 // answerSeparate answers a request of a client without sessions.
-func (q *request) answerSeparate(ref capability.Ref) *fault.Error {
-	ctx, cancel := context.WithCancel(q.Context())
+func (h *Handler) answerSeparate(q *httpapi.Request) *fault.Error {
+	ctx, cancel := context.WithCancel(q.ClientCtx)
 	defer cancel()
-	live, err := httpref.Restore(q.h.cfg.Server.Caller(ctx, q.RemoteAddr), ref, q.Header)
-	if err != nil {
-		return q.h.toFault(err)
-	}
-	if refused := q.read(live.Ref()); refused != nil {
+	c, refused := q.Credentials()
+	if refused != nil {
 		return refused
 	}
-	defer q.Body.Close()
-	server := q.h.newServer(ctx, source{live}, nil)
-	if q.Header.Get("Mcp-Method") == "subscriptions/listen" { // which the protocol's server compares with the body
-		return q.stream(server, q.h.separate)
+	live, refused := q.Restore(ctx, &c)
+	if refused != nil {
+		return refused
 	}
-	q.pass(ctx, q.w, server, q.h.separate)
+	done, refused := read(q, live.Ref())
+	if refused != nil {
+		return refused
+	}
+	defer done()
+	server := h.newServer(ctx, source{live}, nil)
+	if q.Header.Get("Mcp-Method") == "subscriptions/listen" { // which the protocol's server compares with the body
+		return h.stream(q, server, h.separate)
+	}
+	pass(ctx, q.W, q, server, h.separate)
 	return nil
 }
 
@@ -241,80 +189,43 @@ func (h *Handler) newServer(ctx context.Context, from mcpserver.Source, sessionI
 		Refused: func(f *fault.Error) { h.cfg.Server.Refused(nil, f) }})
 }
 
-// pass has the protocol's server answer the request.
-func (q *request) pass(ctx context.Context, w http.ResponseWriter, server *mcp.Server, handler http.Handler) {
+// pass has the protocol's server answer a request.
+func pass(ctx context.Context, w http.ResponseWriter, q *httpapi.Request, server *mcp.Server, handler http.Handler) {
 	handler.ServeHTTP(w, q.WithContext(context.WithValue(ctx, serverKey{}, server)))
 }
 
-// bodyChunk is the initial capacity of a body's buffer, in bytes.
-const bodyChunk = 16 << 10
-
-// charged is a body that was read, and the memory that it is charged with.
-type charged struct {
-	io.Reader
-	memory *membudget.Account
-}
-
-// Close implements io.Closer.
-func (c charged) Close() error { c.memory.Close(); return nil }
-
-// read reads the body, charged to the ref. No body is read before its ref was restored.
-func (q *request) read(ref string) *fault.Error {
-	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have", q.h.cfg.BodyBytes)
-	if q.ContentLength > int64(q.h.cfg.BodyBytes) {
-		return tooLarge
+// read reads the body, charged to a ref until done is called, for the protocol's server to read it once more.
+func read(q *httpapi.Request, ref string) (done func(), refused *fault.Error) {
+	text, refused := q.ReadBytes(ref)
+	if refused != nil {
+		return nil, refused
 	}
-	_, known := q.h.cfg.Server.MemoryBudgets()
-	memory := known.Open(ref)
-	text, err := httpkit.ReadBody(http.MaxBytesReader(q.w, q.Body, int64(q.h.cfg.BodyBytes)), bodyChunk, func(n int) error {
-		if memory.TryGrow(int64(3 * n)) { // it is parsed twice
-			return nil
-		}
-		return fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
-	})
-	if err == nil {
-		q.Request = q.WithContext(q.Context())
-		q.Body = charged{bytes.NewReader(text), memory}
-		return nil
+	if done, refused = q.Hold(ref, len(text)); refused != nil { // a stream lets go of what the request has read
+		return nil, refused
 	}
-	memory.Close()
-	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		return tooLarge
-	}
-	if refused, is := errors.AsType[*fault.Error](err); is {
-		return refused
-	}
-	return fault.Malformed.Because(err, "the body did not come whole, or not in time")
+	q.Body = io.NopCloser(bytes.NewReader(text))
+	return done, nil
 }
 
 // stream answers with a stream of events, which ends when the client goes or the server drains.
-func (q *request) stream(server *mcp.Server, handler http.Handler) *fault.Error {
-	q.done() // or it would count twice
-	q.done = func() {}
-	bare := *q.Request // of which a body was read
-	bare.ContentLength = 0
-	if q.Method == http.MethodGet {
-		bare.ContentLength = q.ContentLength
+func (h *Handler) stream(q *httpapi.Request, server *mcp.Server, handler http.Handler) *fault.Error {
+	if refused := q.BeginStream(); refused != nil {
+		return refused
 	}
-	done, err := q.h.cfg.Server.AdmitStream(q.w, &bare)
-	if err != nil {
-		return q.h.toFault(err)
-	}
-	q.done = done
-	ctx, cancel := context.WithCancel(q.Context())
+	ctx, cancel := context.WithCancel(q.ClientCtx)
 	defer cancel()
-	events := &eventWriter{PacedWriter: q.w}
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	events := &eventWriter{PacedWriter: q.W}
+	var beats sync.WaitGroup
+	defer beats.Wait()
 	defer cancel()
-	beside.Go(func() {
-		t := time.NewTicker(q.h.cfg.Heartbeat)
+	beats.Go(func() {
+		t := time.NewTicker(h.cfg.Heartbeat)
 		defer t.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-q.h.cfg.Server.Draining():
+			case <-h.cfg.Server.Draining():
 				cancel()
 				return
 			case <-t.C:
@@ -325,8 +236,8 @@ func (q *request) stream(server *mcp.Server, handler http.Handler) *fault.Error 
 			}
 		}
 	})
-	q.w.Header().Set("X-Accel-Buffering", "no")
-	q.pass(ctx, events, server, handler)
+	q.W.Header().Set("X-Accel-Buffering", "no")
+	pass(ctx, events, q, server, handler)
 	return nil
 }
 

@@ -110,8 +110,22 @@ func TestWhoIsLetIn(t *testing.T) {
 			t.Errorf("%s: WWW-Authenticate is %q", c.name, resp.Header.Get("WWW-Authenticate"))
 		}
 	}
+	// A request's limits hold here, too, and a session is of the limits that it began with.
+	const narrow = `{"rights":["create"]}`
+	call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_sessions","arguments":{}}}`
+	resp, _ = r.post("POST", initialize, "Authorization", owner, "Mooring-Attenuate", narrow)
+	id = resp.Header.Get(sessionHeader)
+	if resp, text := r.post("POST", call, "Authorization", owner, "Mooring-Attenuate", narrow, sessionHeader, id); resp.StatusCode != 200 || !strings.Contains(text, "missing_right") {
+		t.Errorf("within limits, a call came to %d %s", resp.StatusCode, text)
+	}
+	if resp, text := r.post("POST", call, "Authorization", owner, sessionHeader, id); resp.StatusCode != 404 {
+		t.Errorf("without the session's limits, a call came to %d %s", resp.StatusCode, text)
+	}
+	if resp, text := r.post("POST", initialize, "Authorization", owner, "Mooring-Attenuate", "{"); resp.StatusCode != 400 || !strings.Contains(text, `"malformed"`) {
+		t.Errorf("limits that are none came to %d %s", resp.StatusCode, text)
+	}
 	resp, _ = r.post("OPTIONS", "", "Origin", "https://good.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,mcp-session-id")
-	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Methods") != methodsAllowed || resp.Header.Get("Access-Control-Allow-Origin") != "https://good.example" ||
+	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Methods") != "DELETE, GET, POST" || resp.Header.Get("Access-Control-Allow-Origin") != "https://good.example" ||
 		!strings.Contains(strings.Join(resp.Header.Values("Access-Control-Expose-Headers"), ","), sessionHeader) {
 		t.Errorf("the preflight came to %d %v", resp.StatusCode, resp.Header)
 	}

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 func uriOf(s *client.Session) string { return "mooring://session/" + s.ID() }
@@ -97,7 +99,7 @@ func TestResources(t *testing.T) {
 		if got := m.read(uriOf(s) + "/message/msg_003"); got["role"] != "assistant" {
 			t.Errorf("the message is %v", got)
 		}
-		for _, uri := range []string{uriOf(s) + "/message/none", "mooring://session/ses_nonsense", "mooring://session/" + s.ID()[:29] + "0", "mooring://other/x", uriOf(s) + "/other/x", "file:///etc/passwd"} {
+		for _, uri := range []string{uriOf(s) + "/message/none", "mooring://session/ses_nonsense", "mooring://session/ses_" + ulid.Make().String(), "mooring://other/x", uriOf(s) + "/other/x", "file:///etc/passwd"} {
 			if res, err := m.ReadResource(within(t), &mcp.ReadResourceParams{URI: uri}); err == nil {
 				t.Errorf("%s is %+v", uri, res)
 			}
@@ -176,22 +178,23 @@ func TestLimits(t *testing.T) {
 	if _, status := begin(r.share(s, client.ShareOptions{Rights: capability.Read})); status != 503 && status != 429 {
 		t.Errorf("one too many came to %d", status)
 	}
-	time.Sleep(1500 * time.Millisecond)
+	until.True(t, "idle sessions end", func() bool {
+		r.handler.mu.Lock()
+		defer r.handler.mu.Unlock()
+		return len(r.handler.sessions) == 0
+	})
 	if alive(second, ref) || alive(third, ref) {
-		t.Error("idle sessions do not end")
+		t.Error("sessions that were idle go on")
 	}
 
 	// A session with a stream is not idle, and the stream is kept alive.
 	m := r.connect(versions[0], ref)
 	m.subscribe(s)
-	time.Sleep(1500 * time.Millisecond)
+	until.True(t, "the stream has heartbeats for longer than a session may be idle", func() bool { return strings.Count(r.wire.String(), ": hb\n\n") > 15 })
 	b := s.Batch()
 	b.Put("message/msg_200", obj{"role": "user"})
 	r.commit(b)
 	m.awaitUpdate(s)
-	if !strings.Contains(r.wire.String(), ": hb\n\n") {
-		t.Error("the stream had no heartbeat")
-	}
 	sessions := []*client.Session{}
 	for i := range 17 {
 		sessions = append(sessions, r.create(fmt.Sprint(i)))

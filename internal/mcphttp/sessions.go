@@ -5,22 +5,20 @@ package mcphttp
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/httpref"
+	"github.com/mooring-rpc/mooring/internal/httpapi"
 )
 
 // clientSession is a session of the protocol. mu of its handler guards what is below it.
 type clientSession struct {
 	id     string
 	ref    string   // the id of its ref
-	hash   [32]byte // of the ref's id and secret
+	sum    [32]byte // of the credentials that each request has to show
 	server *mcp.Server
 	cancel context.CancelFunc // ends its calls, subscriptions and live capabilities
 
@@ -38,25 +36,20 @@ func (s *clientSession) end() {
 	}
 }
 
-func hashOf(ref capability.Ref) [32]byte {
-	return sha256.Sum256([]byte(ref.ID + "#" + string(ref.Secret.Reveal())))
-}
-
-// session returns a session for a request that carries its ref; leave is called after it. To those of other refs it does
-// not exist.
-func (h *Handler) session(q *request, id string, ref capability.Ref) (*clientSession, *fault.Error) {
-	hash := hashOf(ref)
+// session returns a session for a request with its credentials; leave is called after it. To others it does not exist.
+func (h *Handler) session(q *httpapi.Request, id string, c *httpapi.Credentials) (*clientSession, *fault.Error) {
+	sum := c.Sum()
 	h.mu.Lock()
 	s := h.sessions[id]
-	if s != nil && subtle.ConstantTimeCompare(s.hash[:], hash[:]) == 1 {
+	if s != nil && subtle.ConstantTimeCompare(s.sum[:], sum[:]) == 1 {
 		s.enter()
 		h.mu.Unlock()
 		return s, nil
 	}
 	h.mu.Unlock()
 	// A wrong secret is refused as such, and as late as elsewhere.
-	if _, err := httpref.Restore(h.cfg.Server.Caller(q.Context(), q.RemoteAddr), ref, q.Header); err != nil {
-		return nil, h.toFault(err)
+	if _, refused := q.Restore(q.Context(), c); refused != nil {
+		return nil, refused
 	}
 	return nil, fault.NotFound.With("there is no such session of this ref, or it was idle for too long: begin another with initialize")
 }
@@ -104,18 +97,18 @@ func (h *Handler) drop(s *clientSession, idle bool) {
 }
 
 // begin returns a new session for the request that begins it; leave is called after it.
-func (h *Handler) begin(q *request, ref capability.Ref) (*clientSession, *fault.Error) {
+func (h *Handler) begin(q *httpapi.Request, c *httpapi.Credentials) (*clientSession, *fault.Error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(q.Context(), cancel)
-	live, err := httpref.Restore(h.cfg.Server.Caller(ctx, q.RemoteAddr), ref, q.Header)
-	if gone := !stop(); gone && err == nil {
-		err = context.Cause(q.Context())
+	live, refused := q.Restore(ctx, c)
+	if gone := !stop(); gone && refused == nil {
+		refused = q.ToFault(context.Cause(q.Context()))
 	}
-	if err != nil {
+	if refused != nil {
 		cancel()
-		return nil, h.toFault(err)
+		return nil, refused
 	}
-	s := &clientSession{id: rand.Text(), ref: live.Ref(), hash: hashOf(ref), cancel: cancel, requests: 1}
+	s := &clientSession{id: rand.Text(), ref: live.Ref(), sum: c.Sum(), cancel: cancel, requests: 1}
 	s.server = h.newServer(ctx, source{live}, func() string { return s.id })
 	s.timer = time.AfterFunc(h.cfg.IdleTimeout, func() { h.drop(s, true) })
 	s.timer.Stop()
