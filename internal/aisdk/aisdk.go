@@ -4,16 +4,14 @@ package aisdk
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Path is where the handler is mounted; Chat is the api of a chat.
@@ -38,8 +36,7 @@ func writeRefusal(w http.ResponseWriter, status int, f *fault.Error) {
 
 // idOf returns the id of a request that is asked for something under a ref: the same for the same, and for nothing else.
 func idOf(what, ref, of string) string {
-	sum := sha256.Sum256([]byte("mooring ai sdk v1\x00" + what + "\x00" + ref + "\x00" + of))
-	return "ai_" + hex.EncodeToString(sum[:16])
+	return "ai_" + prompts.Sum("mooring ai sdk v1", what, ref, of)
 }
 
 // serveMessage serves POST on the api: it asks for what the last message says, and answers with the message that answers it.
@@ -58,17 +55,7 @@ func serveMessage(q *httpapi.Request) *fault.Error {
 		return refused
 	}
 	id := idOf("prompt", live.Ref(), sent.id)
-	if _, _, err := live.GetKeys(q.Context(), []string{session.RequestKey(id)}); err != nil { // before it is asked by a ref that reads no answer
-		return q.ToFault(err)
-	}
-	_, refused = q.ApplyAlone(live, session.MethodAsk, id, []ledger.Arg{
-		{Name: "kind", JSON: httpkit.JSON(session.KindPrompt)},
-		{Name: "payload", JSON: sent.payload},
-	})
-	if refused != nil && refused.Code == fault.AlreadyExists {
-		return fault.AlreadyExists.With("the message with this id was sent before, with another text: what an agent was given cannot be changed, so send it as a new message").Pos(refused.At)
-	}
-	if refused != nil {
+	if refused := prompts.Ask(q, live, id, sent.payload); refused != nil {
 		return refused
 	}
 	return follow(ctx, leave, q, live, id)
@@ -85,7 +72,7 @@ func serveStream(q *httpapi.Request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	running, waiting, refused := prompts(q, live)
+	running, waiting, refused := listPrompts(q, live)
 	switch {
 	case refused != nil:
 		return refused
@@ -98,8 +85,8 @@ func serveStream(q *httpapi.Request) *fault.Error {
 	return nil
 }
 
-// prompts returns the prompt that is worked on, nil for none, and those that wait, in the order in which they were asked.
-func prompts(q *httpapi.Request, live *objects.Capability) (running *session.RequestInfo, waiting []*session.RequestInfo, refused *fault.Error) {
+// listPrompts returns the prompt that is worked on, nil for none, and those that wait, in the order in which they were asked.
+func listPrompts(q *httpapi.Request, live *objects.Capability) (running *session.RequestInfo, waiting []*session.RequestInfo, refused *fault.Error) {
 	list := session.RequestQuery{Kinds: []string{session.KindPrompt}}
 	for {
 		page, err := live.Requests(q.Context(), list)
@@ -107,10 +94,10 @@ func prompts(q *httpapi.Request, live *objects.Capability) (running *session.Req
 			return nil, nil, q.ToFault(err)
 		}
 		for _, r := range page.Requests {
-			switch of := stateOf(r.State); {
-			case of.state == session.RequestClaimed && running == nil:
+			switch state := prompts.StateOf(r.State); {
+			case state == session.RequestClaimed && running == nil:
 				running = r
-			case of.state == session.RequestOpen:
+			case state == session.RequestOpen:
 				waiting = append(waiting, r)
 			}
 		}
@@ -130,7 +117,7 @@ func serveStop(q *httpapi.Request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	running, waiting, refused := prompts(q, live)
+	running, waiting, refused := listPrompts(q, live)
 	if refused != nil {
 		return refused
 	}
@@ -138,7 +125,7 @@ func serveStop(q *httpapi.Request) *fault.Error {
 		return stopTurn(q, live, running.ID)
 	}
 	for _, r := range waiting {
-		if askedUnder(r) != live.Ref() {
+		if prompts.AskedUnder(r.Asked.Payload) != live.Ref() {
 			continue
 		}
 		if _, refused := q.ApplyAlone(live, session.MethodWithdraw, r.ID, nil); refused != nil {
@@ -153,19 +140,12 @@ func serveStop(q *httpapi.Request) *fault.Error {
 
 // stopTurn asks for the end of the turn that answers a prompt.
 func stopTurn(q *httpapi.Request, live *objects.Capability, id string) *fault.Error {
-	s := newStream(q, live, id)
-	if err := s.read(q.Context()); err != nil {
+	f := prompts.NewFollower(live, id, nil)
+	if _, err := f.Read(q.Context()); err != nil {
 		return q.ToFault(err)
 	}
-	if len(s.messages) == 0 {
-		return fault.Unavailable.With("the agent has the prompt and has not begun to answer it: stop it in a moment")
-	}
-	message := s.messages[len(s.messages)-1].id
-	stop := idOf("stop", live.Ref(), message)
-	if _, refused := q.ApplyAlone(live, session.MethodAsk, stop, []ledger.Arg{
-		{Name: "kind", JSON: httpkit.JSON(session.KindStop)},
-		{Name: "message", JSON: httpkit.JSON(message)},
-	}); refused != nil {
+	message, stop, refused := f.Stop(q, func(message string) string { return idOf("stop", live.Ref(), message) })
+	if refused != nil {
 		return refused
 	}
 	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(map[string]string{"message": message, "request": stop}))

@@ -1,10 +1,10 @@
 // Package aisdk serves sessions as chats to the AI SDK (npm package ai): what its useChat and DefaultChatTransport send is
 // asked of the session's agent, and the agent's answer is the UI message stream that they read.
 //
-// A request is admitted, and its ref restored, by package httpapi. sent.go parses what a chat sends, prompt.go finds
-// which messages of the session answer a prompt, stream.go reads and follows these, and message.go, tool.go and prefix.go,
-// which are pure, make chunks of their values. The rules of what a ref allows and of how a request applies are the server's; none
-// is implemented here.
+// A request is admitted, and its ref restored, by package httpapi; package prompts asks, finds which messages of the session
+// answer a prompt, and follows them. sent.go parses what a chat sends, stream.go writes the stream, and message.go and tool.go,
+// which are pure, make chunks of the session's values. The rules of what a ref allows and of how a request applies are the
+// server's; none is implemented here.
 //
 // Words:
 //
@@ -24,5 +24,5 @@
 //	a request    package httpapi's
 //	a stream     what it holds is one piece of a session's events, a page of 256 KiB of parts or one value, charged to the ref
 //	             from 64 KiB on (Request.Hold), and for each part of the message a row of fixed size: no text
-//	a reset      one a second (resetEvery)
+//	a reset      one a second (package prompts)
 package aisdk

@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -39,8 +40,8 @@ type part struct {
 	kind    string // text, reasoning, tool, file, or another type
 	cursor  uint64 // of the newest change that is in it
 
-	text   prefix // of text and reasoning
-	closed bool   // its end was written
+	text   prompts.Prefix // of text and reasoning
+	closed bool           // its end was written
 
 	started       bool // of a tool call: it is there,
 	input, output uint64
@@ -72,9 +73,9 @@ type chunkHead struct {
 	ID   string `json:"id,omitempty"`
 }
 
-// begin begins the step of a message of the session, unless it is the one that is open. The first begins the UI message
+// Begin begins the step of a message of the session, unless it is the one that is open. The first begins the UI message
 // too, which has its id.
-func (m *message) begin(id string) {
+func (m *message) Begin(id string) {
 	if m.step == id {
 		return
 	}
@@ -106,9 +107,9 @@ func (m *message) close(p *part) {
 	}
 }
 
-// reset has readers forget the step of a message, whose parts are to be put anew. It returns false, and does nothing, if
+// Reset has readers forget the step of a message, whose parts are to be put anew. It returns false, and does nothing, if
 // that is not the step that is open.
-func (m *message) reset(id string) bool {
+func (m *message) Reset(id string) bool {
 	if m.step != id {
 		return false
 	}
@@ -140,9 +141,9 @@ func (m *message) newPart(k session.Key, key, kind, id string) *part {
 	return p
 }
 
-// put takes a part's value as of a cursor. stale says that the step has to be begun anew: the value is not what was written
+// Put takes a part's value as of a cursor. stale says that the step has to be begun anew: the value is not what was written
 // with more behind it.
-func (m *message) put(k session.Key, payload []byte, cursor uint64) (stale bool) {
+func (m *message) Put(k session.Key, payload []byte, cursor uint64) (stale bool) {
 	key := session.PartKey(k.Message, k.ID)
 	value := gjson.ParseBytes(payload)
 	kind := value.Get("type").String()
@@ -182,7 +183,7 @@ var skipped = map[string]bool{"step-start": true, "step-finish": true, "snapshot
 // putText writes what a text has gained.
 func (m *message) putText(p *part, value gjson.Result) (stale bool) {
 	text := value.Get("text").String()
-	grown, ok := p.text.extend(text)
+	grown, ok := p.text.Extend(text)
 	if !ok || p.closed && grown != "" {
 		return true
 	}
@@ -193,8 +194,8 @@ func (m *message) putText(p *part, value gjson.Result) (stale bool) {
 	return false
 }
 
-// append takes the payload of an event that appends text to a part, as of its cursor. stale is put's.
-func (m *message) append(k session.Key, payload []byte, cursor uint64) (stale bool) {
+// Append takes the payload of an event that appends text to a part, as of its cursor. stale is Put's.
+func (m *message) Append(k session.Key, payload []byte, cursor uint64) (stale bool) {
 	p := m.parts[session.PartKey(k.Message, k.ID)]
 	switch {
 	case p == nil:
@@ -207,10 +208,10 @@ func (m *message) append(k session.Key, payload []byte, cursor uint64) (stale bo
 	p.cursor = cursor
 	raw := gjson.GetBytes(payload, "text")
 	text := raw.String()
-	if gjson.GetBytes(payload, "offset").Uint() != uint64(p.text.n) {
+	if gjson.GetBytes(payload, "offset").Uint() != uint64(p.text.Len()) {
 		return true
 	}
-	p.text.add(text)
+	p.text.Add(text)
 	if len(raw.Raw) > pieceBytes || raw.Type != gjson.String {
 		m.delta(p, text)
 	} else if text != "" {
@@ -239,8 +240,8 @@ func (m *message) rawDelta(p *part, raw string) {
 	m.out = append(append(b, raw...), "}\n\n"...)
 }
 
-// remove takes a part's removal. stale is put's.
-func (m *message) remove(key string, cursor uint64) (stale bool) {
+// Remove takes a part's removal. stale is Put's.
+func (m *message) Remove(key string, cursor uint64) (stale bool) {
 	p := m.parts[key]
 	return p != nil && cursor > p.cursor && !skipped[p.kind]
 }
@@ -268,16 +269,16 @@ func withMember(object any, name string, value gjson.Result, absent string) []by
 func (m *message) putOnce(p *part, chunk any) (stale bool) {
 	text := httpkit.JSON(chunk)
 	if p.started {
-		return p.output != sumOf(text)
+		return p.output != prompts.SumOf(text)
 	}
-	p.started, p.output = true, sumOf(text)
+	p.started, p.output = true, prompts.SumOf(text)
 	m.write(text)
 	return false
 }
 
 // putData writes a part of another type as data-TYPE; readers put it in the place of the one with its id.
 func (m *message) putData(p *part, payload []byte) {
-	sum := sumOf(payload)
+	sum := prompts.SumOf(payload)
 	if p.started && p.output == sum {
 		return
 	}
@@ -327,35 +328,28 @@ func fileChunk(id string, value gjson.Result) any {
 	}{"source-document", id, mime, title, name}
 }
 
-// outcome is how a message ends.
-type outcome struct {
-	reason  string // of its finish: stop, length, content-filter or other
-	aborted string // why it was stopped; "" if it was not
-	failed  string // why it failed; "" if it did not
-}
-
 // end ends the message, and the stream.
-func (m *message) end(o outcome) {
+func (m *message) end(o prompts.Outcome) {
 	for _, p := range m.open {
 		m.close(p)
 	}
 	m.endStep()
 	switch {
-	case o.aborted != "":
+	case o.Aborted != "":
 		m.chunk(struct {
 			Type   string `json:"type"`
 			Reason string `json:"reason"`
-		}{"abort", o.aborted})
-	case o.failed != "":
+		}{"abort", o.Aborted})
+	case o.Failed != "":
 		m.chunk(struct {
 			Type string `json:"type"`
 			Text string `json:"errorText"`
-		}{"error", o.failed})
+		}{"error", o.Failed})
 	default:
 		m.chunk(struct {
 			Type   string `json:"type"`
 			Reason string `json:"finishReason"`
-		}{"finish", o.reason})
+		}{"finish", o.Reason})
 	}
 	m.out = append(m.out, "data: [DONE]\n\n"...)
 }

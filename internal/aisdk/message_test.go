@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/prompts"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -60,18 +61,18 @@ func play(t *testing.T, text string) string {
 		case "#":
 		case "begin":
 			step = id
-			m.begin(id)
+			m.Begin(id)
 		case "put":
-			stale = m.put(k, []byte(rest), cursor)
+			stale = m.Put(k, []byte(rest), cursor)
 		case "append":
 			offset, delta, _ := strings.Cut(rest, " ")
-			stale = m.append(k, fmt.Appendf(nil, `{"offset":%s,"text":%s}`, offset, delta), cursor)
+			stale = m.Append(k, fmt.Appendf(nil, `{"offset":%s,"text":%s}`, offset, delta), cursor)
 		case "remove":
-			stale = m.remove(session.PartKey(step, id), cursor)
+			stale = m.Remove(session.PartKey(step, id), cursor)
 		case "reset":
-			stale = !m.reset(id)
+			stale = !m.Reset(id)
 		case "end":
-			m.end(outcome{reason: id})
+			m.end(prompts.Outcome{Reason: id})
 		default:
 			t.Fatalf("%q", line)
 		}
@@ -104,12 +105,12 @@ func chunks(t testing.TB, stream []byte) (list []string) {
 func TestLinesAndPieces(t *testing.T) {
 	t.Parallel()
 	m := newMessage()
-	m.begin("m")
-	m.put(session.Key{Message: "m", ID: "a"}, []byte("{\"type\":\"tool\",\r\n\"state\":{\"status\":\"completed\",\"input\":{\n\"a\":\r1.50\n}, \"output\":[\"x\\n\",\n 2]}}"), 1)
+	m.Begin("m")
+	m.Put(session.Key{Message: "m", ID: "a"}, []byte("{\"type\":\"tool\",\r\n\"state\":{\"status\":\"completed\",\"input\":{\n\"a\":\r1.50\n}, \"output\":[\"x\\n\",\n 2]}}"), 1)
 	long := strings.Repeat("日本語🙂", 10_000)
-	m.put(session.Key{Message: "m", ID: "b"}, []byte(`{"type":"text","text":`+strconv.Quote(long)+`}`), 2)
-	m.append(session.Key{Message: "m", ID: "b"}, []byte(`{"offset":`+strconv.Itoa(len(long))+`,"text":`+strconv.Quote(long)+`}`), 3)
-	m.end(outcome{reason: "stop"})
+	m.Put(session.Key{Message: "m", ID: "b"}, []byte(`{"type":"text","text":`+strconv.Quote(long)+`}`), 2)
+	m.Append(session.Key{Message: "m", ID: "b"}, []byte(`{"offset":`+strconv.Itoa(len(long))+`,"text":`+strconv.Quote(long)+`}`), 3)
+	m.end(prompts.Outcome{Reason: "stop"})
 	out := m.take()
 	if !bytes.Contains(out, []byte(`"input":{ "a": 1.50 }`)) || !bytes.Contains(out, []byte(`"output":["x\n",  2]`)) {
 		t.Errorf("the values became %s", out[:1000])
@@ -127,37 +128,14 @@ func TestLinesAndPieces(t *testing.T) {
 	}
 }
 
-// How a message ends follows from what became of its prompt.
-func TestOutcomes(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[string]outcome{
-		`{"state":"answered","payload":{"stopReason":"end_turn"}}`:           {reason: "stop"},
-		`{"state":"answered","payload":"fine"}`:                              {reason: "stop"},
-		`{"state":"answered","payload":{"stopReason":"max_tokens"}}`:         {reason: "length"},
-		`{"state":"answered","payload":{"stopReason":"refusal"}}`:            {reason: "content-filter"},
-		`{"state":"answered","payload":{"stopReason":"max_turn_requests"}}`:  {reason: "other"},
-		`{"state":"answered","payload":{"stopReason":"cancelled"}}`:          {aborted: "stopped"},
-		`{"state":"answered","payload":{"error":"out of ideas"}}`:            {failed: "out of ideas"},
-		`{"state":"withdrawn","reason":"not now"}`:                           {aborted: "not now"},
-		`{"state":"withdrawn"}`:                                              {aborted: "the prompt was withdrawn"},
-		`{"state":"expired"}`:                                                {failed: "no agent has taken the prompt in time"},
-		`{"state":"unknown","reason":"nobody knows: the runner was killed"}`: {failed: "nobody knows: the runner was killed"},
-	} {
-		var p prompt
-		if p.became([]byte(state)); p.outcome() != want {
-			t.Errorf("%s ends as %+v", state, p.outcome())
-		}
-	}
-}
-
 // A change that a value had already when it was read writes nothing when its event comes, and does not begin the step anew.
 func TestChangesThatWereRead(t *testing.T) {
 	t.Parallel()
 	m, k := newMessage(), session.Key{Kind: session.KeyPart, Message: "m", ID: "p"}
-	m.begin("m")
-	m.put(k, []byte(`{"type":"text","text":"one two three"}`), 9)
+	m.Begin("m")
+	m.Put(k, []byte(`{"type":"text","text":"one two three"}`), 9)
 	m.take()
-	if m.put(k, []byte(`{"type":"text","text":"one"}`), 7) || m.append(k, []byte(`{"offset":3,"text":" two"}`), 8) || m.remove(session.PartKey("m", "p"), 9) {
+	if m.Put(k, []byte(`{"type":"text","text":"one"}`), 7) || m.Append(k, []byte(`{"offset":3,"text":" two"}`), 8) || m.Remove(session.PartKey("m", "p"), 9) {
 		t.Error("it begins the step anew")
 	}
 	if out := m.take(); len(out) > 0 {

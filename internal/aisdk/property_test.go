@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -125,15 +126,15 @@ func (r *reader) event(w *world, e *worldEvent) {
 	switch {
 	case e.cursor <= r.after:
 	case e.begin != "":
-		r.m.begin(e.begin)
+		r.m.Begin(e.begin)
 	default:
 		stale := false
 		if e.append {
-			stale = r.m.append(e.key, e.payload, e.cursor)
+			stale = r.m.Append(e.key, e.payload, e.cursor)
 		} else {
-			stale = r.m.put(e.key, e.payload, e.cursor)
+			stale = r.m.Put(e.key, e.payload, e.cursor)
 		}
-		if stale && r.m.reset(e.key.Message) { // its parts are read as they are by now, which may be later than the event
+		if stale && r.m.Reset(e.key.Message) { // its parts are read as they are by now, which may be later than the event
 			r.parts(w, e.key.Message)
 		}
 	}
@@ -143,7 +144,7 @@ func (r *reader) event(w *world, e *worldEvent) {
 func (r *reader) parts(w *world, message string) {
 	for _, p := range w.parts {
 		if p.key.Message == message {
-			r.m.put(p.key, p.value(), p.changed)
+			r.m.Put(p.key, p.value(), p.changed)
 		}
 	}
 }
@@ -152,7 +153,7 @@ func (r *reader) parts(w *world, message string) {
 func (w *world) join() *reader {
 	r := &reader{m: newMessage(), after: w.cursor}
 	for _, id := range w.messages {
-		r.m.begin(id)
+		r.m.Begin(id)
 		r.parts(w, id)
 		if w.rnd.IntN(3) == 0 {
 			w.step() // between two pages: what is read later has it already, and the event comes as well
@@ -193,7 +194,7 @@ func TestStreamsBegunAtAnyMoment(t *testing.T) {
 		want := w.texts()
 		var first *folded
 		for i, r := range readers {
-			r.m.end(outcome{reason: "stop"})
+			r.m.end(prompts.Outcome{Reason: "stop"})
 			f := fold(t, chunks(t, append(r.out, r.m.take()...)))
 			if got := f.texts(); !slices.Equal(got, want) {
 				t.Fatalf("reader %d of %d, after %d, has\n%q, the session\n%q\n%s", i, len(readers), r.after, got, want, r.out)

@@ -3,15 +3,10 @@ package aisdk
 // What a chat sends: of all its messages the last one, as an agent is prompted.
 
 import (
-	"encoding/base64"
-	"net/url"
-	"strings"
-	"unicode/utf8"
-
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 )
 
 // maxMessageID bounds the id of a message that is sent, in bytes.
@@ -52,41 +47,20 @@ func parseSent(body gjson.Result) (*sentMessage, *fault.Error) {
 	if refused != nil {
 		return nil, refused
 	}
-	if len(blocks) == 1 && blocks[0].Type == "text" {
-		return &sentMessage{id.Str, httpkit.JSON(map[string]string{"text": blocks[0].Text})}, nil
-	}
-	return &sentMessage{id.Str, httpkit.JSON(map[string]any{"content": blocks})}, nil
-}
-
-// block is a content block of the Agent Client Protocol.
-type block struct {
-	Type     string    `json:"type"`
-	Text     string    `json:"text,omitempty"`
-	Data     string    `json:"data,omitempty"`
-	MimeType string    `json:"mimeType,omitempty"`
-	URI      string    `json:"uri,omitempty"`
-	Name     string    `json:"name,omitempty"`
-	Resource *resource `json:"resource,omitempty"`
-}
-
-type resource struct {
-	URI      string `json:"uri"`
-	MimeType string `json:"mimeType,omitempty"`
-	Text     string `json:"text,omitempty"`
-	Blob     string `json:"blob,omitempty"`
+	return &sentMessage{id.Str, prompts.Payload(blocks)}, nil
 }
 
 // blocksOf returns the parts of a message as content blocks.
-func blocksOf(parts gjson.Result) (blocks []block, refused *fault.Error) {
+func blocksOf(parts gjson.Result) (blocks []prompts.Block, refused *fault.Error) {
 	for _, p := range parts.Array() {
 		switch kind := p.Get("type").Str; kind {
 		case "text":
 			if text := p.Get("text").Str; text != "" {
-				blocks = append(blocks, block{Type: "text", Text: text})
+				blocks = append(blocks, prompts.Block{Type: "text", Text: text})
 			}
 		case "file":
-			var b block
-			b, refused = fileBlock(p.Get("url").Str, p.Get("mediaType").Str, p.Get("filename").Str)
+			var b prompts.Block
+			b, refused = prompts.FileBlock(p.Get("url").Str, p.Get("mediaType").Str, p.Get("filename").Str)
 			blocks = append(blocks, b)
 		default:
 			refused = fault.BadArgument.With("a part of type %q cannot be carried to an agent: send texts and files", fault.Clip(kind))
@@ -99,45 +73,4 @@ func blocksOf(parts gjson.Result) (blocks []block, refused *fault.Error) {
 		return nil, fault.BadArgument.With("the last message is empty: send a text or a file")
 	}
 	return blocks, nil
-}
-
-// fileBlock returns a file as a content block: a link, or what a data URL has.
-func fileBlock(address, media, name string) (block, *fault.Error) {
-	if strings.HasPrefix(address, "https://") || strings.HasPrefix(address, "http://") {
-		if name == "" {
-			name = address
-		}
-		return block{Type: "resource_link", URI: address, Name: name, MimeType: media}, nil
-	}
-	data, ok := dataOf(address)
-	if !ok || media == "" {
-		return block{}, fault.BadArgument.With("a file cannot be carried to an agent: its url is http:, https: or data:, and it has a mediaType")
-	}
-	if name == "" {
-		name = "file"
-	}
-	encoded := base64.StdEncoding.EncodeToString(data)
-	kind, _, _ := strings.Cut(media, "/")
-	switch {
-	case kind == "image" || kind == "audio":
-		return block{Type: kind, MimeType: media, Data: encoded}, nil
-	case kind == "text" && utf8.Valid(data):
-		return block{Type: "resource", Resource: &resource{URI: name, MimeType: media, Text: string(data)}}, nil
-	}
-	return block{Type: "resource", Resource: &resource{URI: name, MimeType: media, Blob: encoded}}, nil
-}
-
-// dataOf returns what a data URL has.
-func dataOf(address string) ([]byte, bool) {
-	rest, ok := strings.CutPrefix(address, "data:")
-	head, text, found := strings.Cut(rest, ",")
-	if !ok || !found {
-		return nil, false
-	}
-	if strings.HasSuffix(head, ";base64") {
-		data, err := base64.StdEncoding.DecodeString(text)
-		return data, err == nil
-	}
-	plain, err := url.PathUnescape(text)
-	return []byte(plain), err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 )
 
 // toolHead has the members of a tool's chunks.
@@ -35,7 +36,7 @@ func (m *message) putTool(p *part, value gjson.Result) {
 	head.Type = "tool-input-available"
 	given := withMember(head, "input", input, "{}")
 	// An input that is put anew takes the call back to where it has no output. In an earlier step readers would not find it.
-	if sum := sumOf(given); known && (sum != p.input || p.output != 0 && !over) && (p.input == 0 || p.message == m.step) {
+	if sum := prompts.SumOf(given); known && (sum != p.input || p.output != 0 && !over) && (p.input == 0 || p.message == m.step) {
 		p.input, p.output = sum, 0
 		m.write(given)
 	}
@@ -54,7 +55,7 @@ func (m *message) putTool(p *part, value gjson.Result) {
 	default:
 		return
 	}
-	if sum := sumOf(taken); sum != p.output {
+	if sum := prompts.SumOf(taken); sum != p.output {
 		p.output = sum
 		m.write(taken)
 	}

@@ -1,7 +1,7 @@
-package aisdk
-
 // Texts that are not kept: their lengths and hashes say whether another continues them. A stream may be one of hundreds of
 // a text of megabytes.
+
+package prompts
 
 // FNV-1a, of 64 bits. A text that was made to collide is wrong to its readers alone, who have it from its writer.
 const (
@@ -9,8 +9,8 @@ const (
 	hashPrime = 1099511628211
 )
 
-// prefix is a text that was written: n bytes with this hash.
-type prefix struct {
+// Prefix is a text that was written: n bytes with this hash. The zero value is the empty text.
+type Prefix struct {
 	n    int
 	hash uint64
 
@@ -19,8 +19,11 @@ type prefix struct {
 	trimmedHash uint64
 }
 
-// add appends a text.
-func (p *prefix) add(text string) {
+// Len returns how many bytes it has.
+func (p *Prefix) Len() int { return p.n }
+
+// Add appends a text.
+func (p *Prefix) Add(text string) {
 	if p.n == 0 {
 		p.hash, p.trimmedHash = hashStart, hashStart
 	}
@@ -35,15 +38,15 @@ func (p *prefix) add(text string) {
 	p.n, p.hash = p.n+len(text), h
 }
 
-// extend makes the prefix all of text, and returns what text has more. ok is false, and nothing changed, if text does not
+// Extend makes the prefix all of text, and returns what text has more. ok is false, and nothing changed, if text does not
 // begin with it. A text that lacks nothing but white space at the end has nothing more.
-func (p *prefix) extend(text string) (more string, ok bool) {
+func (p *Prefix) Extend(text string) (more string, ok bool) {
 	if len(text) >= p.n {
 		if p.n > 0 && hashOf(text[:p.n]) != p.hash {
 			return "", false
 		}
 		more = text[p.n:]
-		p.add(more)
+		p.Add(more)
 		return more, true
 	}
 	return "", len(text) >= p.trimmed && (p.trimmed == 0 || hashOf(text[:p.trimmed]) == p.trimmedHash) && allSpace(text[p.trimmed:])
@@ -68,8 +71,8 @@ func hashOf(text string) uint64 {
 	return h
 }
 
-// sumOf returns the hash of a chunk; 0 is that of none.
-func sumOf(text []byte) uint64 {
+// SumOf returns the hash of a text; 0 is that of none.
+func SumOf(text []byte) uint64 {
 	h := uint64(hashStart)
 	for _, c := range text {
 		h = (h ^ uint64(c)) * hashPrime
