@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/httpapi"
+	"github.com/mooring-rpc/mooring/internal/httpapi/apitest"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -24,9 +25,9 @@ var chatter = obj{"rights": []string{"read", "ask"}, "ask": []string{"prompt", "
 
 // prompt returns the id of the only open prompt, once it is there.
 func (c *chat) prompt() (id string) {
-	c.t.Helper()
-	until.True(c.t, "it is asked", func() bool {
-		list := c.ask("GET", "sessions/"+c.id+"/requests?kinds=prompt", c.owner, nil)["requests"].([]any)
+	c.TB.Helper()
+	until.True(c.TB, "it is asked", func() bool {
+		list := c.Ask("GET", "sessions/"+c.ID+"/requests?kinds=prompt", c.Owner, nil)["requests"].([]any)
 		if len(list) > 0 {
 			id = list[len(list)-1].(obj)["request"].(string)
 		}
@@ -35,7 +36,7 @@ func (c *chat) prompt() (id string) {
 	return id
 }
 
-func (c *chat) streamPath() string { return Chat + "/" + c.id + "/stream" }
+func (c *chat) streamPath() string { return Chat + "/" + c.ID + "/stream" }
 
 // A message is one prompt however often it is sent, and streams that begin before, during and after the answer have the same
 // message.
@@ -43,22 +44,22 @@ func TestOnePromptOneAnswer(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		c := start(t, st, nil).chat()
-		ref := c.share(chatter)
+		ref := c.Share(chatter)
 		before := c.open("POST", Chat, ref, c.say("u1", "do it"))
 		id := c.prompt()
 		twice := c.open("POST", Chat, ref, c.say("u1", "do it"))
 		waits := c.open("GET", c.streamPath(), ref, nil)
-		claim := c.claim(id)
+		claim := c.Claim(id)
 		turn := "turn_" + id
-		c.begin(turn, obj{"parentID": "user_" + id})
-		c.putText(turn, "p1", "It is")
+		c.Begin(turn, obj{"parentID": "user_" + id})
+		c.PutText(turn, "p1", "It is")
 		before.until(`"delta":"It is"`)
 		during := c.open("GET", c.streamPath(), ref, nil)
 		during.until(`"delta":"It is"`)
-		c.apply(op("appendText", "key", "part/"+turn+"/p1", "offset", 5, "text", " blue.\n"))
-		c.apply(op("put", "key", "part/"+turn+"/p2", "payload", obj{"type": "tool", "tool": "bash", "callID": "c", "state": obj{"status": "running", "input": obj{"command": "ls"}}}))
-		c.apply(op("put", "key", "part/"+turn+"/p2", "payload", obj{"type": "tool", "tool": "bash", "callID": "c", "state": obj{"status": "completed", "input": obj{"command": "ls"}, "output": "a"}}))
-		c.finish(turn, id, claim, obj{"message": turn, "stopReason": "end_turn"})
+		c.Apply(op("appendText", "key", "part/"+turn+"/p1", "offset", 5, "text", " blue.\n"))
+		c.Apply(op("put", "key", "part/"+turn+"/p2", "payload", obj{"type": "tool", "tool": "bash", "callID": "c", "state": obj{"status": "running", "input": obj{"command": "ls"}}}))
+		c.Apply(op("put", "key", "part/"+turn+"/p2", "payload", obj{"type": "tool", "tool": "bash", "callID": "c", "state": obj{"status": "completed", "input": obj{"command": "ls"}, "output": "a"}}))
+		c.Finish(turn, id, claim, obj{"message": turn, "stopReason": "end_turn"})
 		first := before.rest()
 		if first.id != turn || first.end != "finish" || len(first.parts) != 3 || first.parts[1]["text"] != "It is blue.\n" || first.parts[2]["output"] != "a" {
 			t.Errorf("the message is %v", first)
@@ -69,10 +70,10 @@ func TestOnePromptOneAnswer(t *testing.T) {
 				t.Errorf("%s: it is %v", name, got)
 			}
 		}
-		if status, text := c.text("GET", c.streamPath(), ref, nil); status != http.StatusNoContent || text != "" {
+		if status, text := c.Text("GET", c.streamPath(), ref, nil); status != http.StatusNoContent || text != "" {
 			t.Errorf("none runs: %d %s", status, text)
 		}
-		asked := c.ask("GET", "sessions/"+c.id+"/state?prefix=request/&values=true", c.owner, nil)["entries"].([]any)
+		asked := c.Ask("GET", "sessions/"+c.ID+"/state?prefix=request/&values=true", c.Owner, nil)["entries"].([]any)
 		if len(asked) != 2 || !strings.Contains(marshal(t, asked), `"payload":{"text":"do it"}`) {
 			t.Errorf("what was asked is %v", asked)
 		}
@@ -92,32 +93,32 @@ func marshal(t *testing.T, v any) string {
 func TestAnswersOfOtherAgents(t *testing.T) {
 	t.Parallel()
 	c := start(t, teststore.SQLite(t), nil).chat()
-	ref := c.share(chatter)
-	put := func(key string, value obj) { c.apply(op("put", "key", key, "payload", value)) }
+	ref := c.Share(chatter)
+	put := func(key string, value obj) { c.Apply(op("put", "key", key, "payload", value)) }
 	assistant := func(id, parent string) { put("message/"+id, obj{"id": id, "role": "assistant", "parentID": parent}) }
 
 	assistant("old", "")
 	asked := c.open("POST", Chat, ref, c.say("u1", "look"))
 	id := c.prompt()
-	claim := c.claim(id)
+	claim := c.Claim(id)
 	put("message/typed", obj{"id": "typed", "role": "user"}) // in the agent's own terminal
 	assistant("typed_answer", "typed")
-	c.putText("typed_answer", "p", "not for the chat")
+	c.PutText("typed_answer", "p", "not for the chat")
 	put("message/msg_1", obj{"id": "msg_1", "role": "user"})
 	put("part/msg_1/p", obj{"type": "text", "text": "look", "metadata": obj{"mooring": obj{"request": id}}})
 	assistant("msg_2", "msg_1")
-	c.putText("msg_2", "p", "I look. ")
+	c.PutText("msg_2", "p", "I look. ")
 	asked.until("I look")
 	joined := c.open("GET", c.streamPath(), ref, nil)
 	joined.until("I look")
-	status, text := c.text("POST", Chat+"/"+c.id+"/stop", ref, nil)
+	status, text := c.Text("POST", Chat+"/"+c.ID+"/stop", ref, nil)
 	if status != 200 || !strings.Contains(text, `"message":"msg_2"`) {
 		t.Errorf("stop: %d %s", status, text)
 	}
 	assistant("msg_3", "msg_1")
-	c.putText("msg_3", "p", "Done")
+	c.PutText("msg_3", "p", "Done")
 	assistant("old", "") // is changed, and not of this prompt
-	c.apply(op("answer", "request", id, "claim", claim, "payload", obj{"message": "msg_3", "stopReason": "end_turn"}))
+	c.Apply(op("answer", "request", id, "claim", claim, "payload", obj{"message": "msg_3", "stopReason": "end_turn"}))
 	for name, r := range map[string]*reading{"asked": asked, "joined": joined, "again": c.open("POST", Chat, ref, c.say("u1", "look"))} {
 		if got := r.rest(); got.id != "msg_2" || !slices.Equal(got.texts(), []string{"I look. ", "Done"}) {
 			t.Errorf("%s: %v", name, got)
@@ -126,13 +127,13 @@ func TestAnswersOfOtherAgents(t *testing.T) {
 
 	asked = c.open("POST", Chat, ref, c.say("u2", "and now"))
 	id = c.prompt()
-	claim = c.claim(id)
-	c.begin("own", nil)
-	c.putText("own", "p", "My own way")
+	claim = c.Claim(id)
+	c.Begin("own", nil)
+	c.PutText("own", "p", "My own way")
 	asked.until("My own way")
 	joined = c.open("GET", c.streamPath(), ref, nil)
 	joined.until("My own way")
-	c.finish("own", id, claim, obj{"message": "own"})
+	c.Finish("own", id, claim, obj{"message": "own"})
 	for name, r := range map[string]*reading{"asked": asked, "joined": joined, "again": c.open("POST", Chat, ref, c.say("u2", "and now"))} {
 		if got := r.rest(); got.id != "own" || !slices.Equal(got.texts(), []string{"My own way"}) {
 			t.Errorf("%s: %v", name, got)
@@ -144,19 +145,19 @@ func TestAnswersOfOtherAgents(t *testing.T) {
 func TestChangedAnswers(t *testing.T) {
 	t.Parallel()
 	c := start(t, teststore.SQLite(t), nil).chat()
-	ref := c.share(chatter)
+	ref := c.Share(chatter)
 	asked := c.open("POST", Chat, ref, c.say("u1", "write"))
 	id := c.prompt()
-	claim := c.claim(id)
+	claim := c.Claim(id)
 	turn := "turn_" + id
-	c.begin(turn, nil)
-	c.putText(turn, "a", "one two")
-	c.putText(turn, "b", "kept")
+	c.Begin(turn, nil)
+	c.PutText(turn, "a", "one two")
+	c.PutText(turn, "b", "kept")
 	asked.until("kept")
-	c.putText(turn, "a", "one three")
+	c.PutText(turn, "a", "one three")
 	asked.until("reset-step")
-	c.apply(op("remove", "key", "part/"+turn+"/b"))
-	c.finish(turn, id, claim, obj{"message": turn})
+	c.Apply(op("remove", "key", "part/"+turn+"/b"))
+	c.Finish(turn, id, claim, obj{"message": turn})
 	for name, r := range map[string]*reading{"asked": asked, "again": c.open("POST", Chat, ref, c.say("u1", "write"))} {
 		if got := r.rest(); !slices.Equal(got.texts(), []string{"one three"}) {
 			t.Errorf("%s: %v", name, got)
@@ -168,15 +169,15 @@ func TestChangedAnswers(t *testing.T) {
 func TestEndsOfPrompts(t *testing.T) {
 	t.Parallel()
 	c := start(t, teststore.SQLite(t), nil).chat()
-	ref := c.share(chatter)
+	ref := c.Share(chatter)
 
 	// One that waits is withdrawn by a stop, where it was asked under the same ref.
 	asked := c.open("POST", Chat, ref, c.say("u1", "wait"))
 	id := c.prompt()
-	if status, text := c.text("POST", Chat+"/"+c.id+"/stop", c.share(chatter), nil); status != http.StatusNoContent {
+	if status, text := c.Text("POST", Chat+"/"+c.ID+"/stop", c.Share(chatter), nil); status != http.StatusNoContent {
 		t.Errorf("another's stop: %d %s", status, text)
 	}
-	if status, text := c.text("POST", Chat+"/"+c.id+"/stop", ref, nil); status != 200 || !strings.Contains(text, id) {
+	if status, text := c.Text("POST", Chat+"/"+c.ID+"/stop", ref, nil); status != 200 || !strings.Contains(text, id) {
 		t.Errorf("stop: %d %s", status, text)
 	}
 	if got := asked.rest(); got.end != "abort" {
@@ -185,15 +186,15 @@ func TestEndsOfPrompts(t *testing.T) {
 
 	asked = c.open("POST", Chat, ref, c.say("u2", "fail"))
 	id = c.prompt()
-	claim := c.claim(id)
-	if status, text := c.text("POST", Chat+"/"+c.id+"/stop", ref, nil); status != http.StatusServiceUnavailable || !strings.Contains(text, "in a moment") {
+	claim := c.Claim(id)
+	if status, text := c.Text("POST", Chat+"/"+c.ID+"/stop", ref, nil); status != http.StatusServiceUnavailable || !strings.Contains(text, "in a moment") {
 		t.Errorf("a stop before there is a turn: %d %s", status, text)
 	}
-	c.begin("turn_"+id, nil)
+	c.Begin("turn_"+id, nil)
 	asked.until("start-step")
 	var stops []string
 	for range 2 {
-		status, text := c.text("POST", Chat+"/"+c.id+"/stop", ref, nil)
+		status, text := c.Text("POST", Chat+"/"+c.ID+"/stop", ref, nil)
 		if status != 200 {
 			t.Errorf("stop: %d %s", status, text)
 		}
@@ -202,15 +203,15 @@ func TestEndsOfPrompts(t *testing.T) {
 	if stops[0] != stops[1] {
 		t.Errorf("two stops are %q", stops)
 	}
-	c.finish("turn_"+id, id, claim, obj{"message": "turn_" + id, "error": "out of ideas"})
+	c.Finish("turn_"+id, id, claim, obj{"message": "turn_" + id, "error": "out of ideas"})
 	if got := asked.rest(); got.end != "error" || !strings.Contains(strings.Join(asked.texts, ""), `"errorText":"out of ideas"`) {
 		t.Errorf("failed: %v", got)
 	}
 
 	asked = c.open("POST", Chat, ref, c.say("u3", "get lost"))
 	id = c.prompt()
-	claim = c.claim(id)
-	c.apply(op("answer", "request", id, "claim", claim, "state", "unknown", "reason", "the runner was killed"))
+	claim = c.Claim(id)
+	c.Apply(op("answer", "request", id, "claim", claim, "state", "unknown", "reason", "the runner was killed"))
 	if got := asked.rest(); got.end != "error" || !strings.Contains(strings.Join(asked.texts, ""), "the runner was killed") {
 		t.Errorf("unknown: %v", got)
 	}
@@ -221,18 +222,18 @@ func TestEndsOfPrompts(t *testing.T) {
 func TestCutStreams(t *testing.T) {
 	t.Parallel()
 	c := start(t, teststore.SQLite(t), func(_ *node.Config, api *httpapi.Config) { api.Heartbeat = 20 * time.Millisecond }).chat()
-	ref, other := c.share(chatter), c.share(chatter)
+	ref, other := c.Share(chatter), c.Share(chatter)
 	asked := c.open("POST", Chat, ref, c.say("u1", "secret"))
 	id := c.prompt()
-	c.claim(id)
-	c.begin("turn_"+id, nil)
-	c.putText("turn_"+id, "p", "hidden")
+	c.Claim(id)
+	c.Begin("turn_"+id, nil)
+	c.PutText("turn_"+id, "p", "hidden")
 	asked.until("hidden")
 	stays := c.open("GET", c.streamPath(), other, nil)
 	stays.until("hidden")
 	refID, secret, _ := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], "#")
-	c.ask("DELETE", "sessions/"+c.id+"/refs/"+refID, c.owner, nil)
-	c.putText("turn_"+id, "q", "after the cut")
+	c.Ask("DELETE", "sessions/"+c.ID+"/refs/"+refID, c.Owner, nil)
+	c.PutText("turn_"+id, "q", "after the cut")
 	asked.rest()
 	if last := asked.texts[len(asked.texts)-2]; last != `{"type":"error","errorText":"the session is not shown any more: revoked"}` {
 		t.Errorf("it ends with %s", last)
@@ -249,11 +250,11 @@ func TestCutStreams(t *testing.T) {
 		}
 		ended <- stays.scan.Err()
 	}()
-	c.stop()
+	c.Stop()
 	if err := <-ended; err != io.ErrUnexpectedEOF {
 		t.Errorf("where the server stops it ends with %v", err)
 	}
-	if strings.Contains(c.log.String(), secret) {
+	if strings.Contains(c.Log.String(), secret) {
 		t.Error("the log has the secret")
 	}
 }
@@ -265,13 +266,13 @@ func TestStreamsThatCostTooMuch(t *testing.T) {
 	c := start(t, teststore.SQLite(t), func(cfg *node.Config, api *httpapi.Config) {
 		cfg.RefBytes, api.StallTimeout = 4<<20, time.Second
 	}).chat()
-	ref := c.share(chatter)
+	ref := c.Share(chatter)
 	asked := c.open("POST", Chat, ref, c.say("u1", "much"))
 	id := c.prompt()
-	c.claim(id)
+	c.Claim(id)
 	turn := "turn_" + id
-	c.begin(turn, nil)
-	stalled := c.do("GET", c.streamPath(), c.share(chatter), nil) // nobody reads it
+	c.Begin(turn, nil)
+	stalled := c.Do("GET", c.streamPath(), c.Share(chatter), nil) // nobody reads it
 	asked.until("start-step")
 	seen := make(chan bool)
 	go func() {
@@ -283,11 +284,11 @@ func TestStreamsThatCostTooMuch(t *testing.T) {
 	for i := range 32 {
 		name := "p" + string(rune('a'+i/8))
 		if i%8 == 0 {
-			c.putText(turn, name, "")
+			c.PutText(turn, name, "")
 		}
-		c.apply(op("appendText", "key", "part/"+turn+"/"+name, "offset", i%8*piece, "text", strings.Repeat("x", piece)))
+		c.Apply(op("appendText", "key", "part/"+turn+"/"+name, "offset", i%8*piece, "text", strings.Repeat("x", piece)))
 	}
-	c.putText(turn, "q", "the last")
+	c.PutText(turn, "q", "the last")
 	if !<-seen { // a piece at a time it is not too much
 		t.Errorf("it ended with %v", asked.scan.Err())
 	}
@@ -301,7 +302,7 @@ func TestStreamsThatCostTooMuch(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	began := time.Now()
-	if _, err := io.ReadAll(stalled.Body); err == nil || time.Since(began) > patience/2 {
+	if _, err := io.ReadAll(stalled.Body); err == nil || time.Since(began) > apitest.Patience/2 {
 		t.Errorf("the stream of a reader who took nothing ended with %v after %v", err, time.Since(began))
 	}
 }

@@ -47,7 +47,7 @@ func parseSent(body gjson.Result) (*sentMessage, *fault.Error) {
 	if refused != nil {
 		return nil, refused
 	}
-	return &sentMessage{id.Str, prompts.Payload(blocks)}, nil
+	return &sentMessage{id.Str, prompts.Payload(blocks, nil)}, nil
 }
 
 // blocksOf returns the parts of a message as content blocks.

@@ -4,7 +4,9 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"unicode/utf8"
@@ -50,6 +52,19 @@ func (q *Request) Hold(ref string, n int) (release func(), refused *fault.Error)
 }
 
 var errNoMemory = fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
+
+// BufferBody reads the body, and has whoever handles the request read it once more. It stays charged to a ref until done is
+// called, even if the answer is a stream.
+func (q *Request) BufferBody(ref string) (text []byte, done func(), refused *fault.Error) {
+	if text, refused = q.ReadBytes(ref); refused != nil {
+		return nil, nil, refused
+	}
+	if done, refused = q.Hold(ref, len(text)); refused != nil { // a stream lets go of what the request has read
+		return nil, nil, refused
+	}
+	q.Body = io.NopCloser(bytes.NewReader(text))
+	return text, done, nil
+}
 
 // ReadBytes reads the body, whatever it is, charged to a ref.
 func (q *Request) ReadBytes(ref string) ([]byte, *fault.Error) {

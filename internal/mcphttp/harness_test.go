@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,9 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
+	"github.com/mooring-rpc/mooring/internal/httpapi/apitest"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/server/node"
-	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
@@ -56,50 +52,20 @@ type rig struct {
 
 func start(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, log: &lockbuf.Buffer{}, wire: &lockbuf.Buffer{}}
-	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	st := teststore.SQLite(t)
-	owner, err := operator.Bootstrap(t.Context(), st, t.TempDir(), capability.Ref{Hosts: []string{ln.Addr().String()}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(owner.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
-		t.Fatal(err)
-	}
-	cfg := node.DefaultConfig()
-	cfg.Store, cfg.Log, cfg.PollInterval = st, log, 0
-	server := node.New(cfg)
-	mine := Config{Config: httpapi.Config{Server: server, Log: log}, Version: "1"}
-	if change != nil {
-		change(&mine)
-	}
-	r.handler = New(mine)
-	server.Mount(Path, r.handler)
-	r.url = "http://" + ln.Addr().String() + Path
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx, ln) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("the server ended with %v", err)
+	r := &rig{t: t, wire: &lockbuf.Buffer{}}
+	server := apitest.Start(t, teststore.SQLite(t), apitest.Options{
+		Handlers: func(api httpapi.Config) map[string]http.Handler {
+			mine := Config{Config: api, Version: "1"}
+			if change != nil {
+				change(&mine)
 			}
-		case <-time.After(patience):
-			t.Error("the server does not end")
-		}
-		r.handler.Close()
+			r.handler = New(mine)
+			return map[string]http.Handler{Path: r.handler}
+		},
+		Stopped: func() { r.handler.Close() },
 	})
-	t.Cleanup(r.stop)
+	r.url, r.owner, r.log, r.stop = server.Base+Path, server.Owner, server.Log, server.Stop
+	var err error
 	if r.client, err = client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())}); err != nil {
 		t.Fatal(err)
 	}

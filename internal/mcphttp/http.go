@@ -3,7 +3,6 @@ package mcphttp
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -150,7 +149,7 @@ func (h *Handler) ofSession(q *httpapi.Request, do func(*clientSession) *fault.E
 
 // answer answers a request of a session.
 func (h *Handler) answer(q *httpapi.Request, s *clientSession) *fault.Error {
-	done, refused := read(q, s.ref)
+	_, done, refused := q.BufferBody(s.ref)
 	if refused != nil {
 		return refused
 	}
@@ -171,7 +170,7 @@ func (h *Handler) answerSeparate(q *httpapi.Request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	done, refused := read(q, live.Ref())
+	_, done, refused := q.BufferBody(live.Ref())
 	if refused != nil {
 		return refused
 	}
@@ -192,19 +191,6 @@ func (h *Handler) newServer(ctx context.Context, from mcpserver.Source, sessionI
 // pass has the protocol's server answer a request.
 func pass(ctx context.Context, w http.ResponseWriter, q *httpapi.Request, server *mcp.Server, handler http.Handler) {
 	handler.ServeHTTP(w, q.WithContext(context.WithValue(ctx, serverKey{}, server)))
-}
-
-// read reads the body, charged to a ref until done is called, for the protocol's server to read it once more.
-func read(q *httpapi.Request, ref string) (done func(), refused *fault.Error) {
-	text, refused := q.ReadBytes(ref)
-	if refused != nil {
-		return nil, refused
-	}
-	if done, refused = q.Hold(ref, len(text)); refused != nil { // a stream lets go of what the request has read
-		return nil, refused
-	}
-	q.Body = io.NopCloser(bytes.NewReader(text))
-	return done, nil
 }
 
 // stream answers with a stream of events, which ends when the client goes or the server drains.

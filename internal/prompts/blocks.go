@@ -4,6 +4,7 @@ package prompts
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -31,12 +32,14 @@ type Resource struct {
 	Blob     string `json:"blob,omitempty"`
 }
 
-// Payload returns the payload of a prompt.
-func Payload(blocks []Block) []byte {
+// Payload returns the payload of a prompt, with further members for whoever asks it: agents do not look at those.
+func Payload(blocks []Block, more map[string]any) []byte {
+	p := map[string]any{"content": blocks}
 	if len(blocks) == 1 && blocks[0].Type == "text" {
-		return httpkit.JSON(map[string]string{"text": blocks[0].Text})
+		p = map[string]any{"text": blocks[0].Text}
 	}
-	return httpkit.JSON(map[string]any{"content": blocks})
+	maps.Copy(p, more)
+	return httpkit.JSON(p)
 }
 
 // FileBlock returns a file as a content block: a link, or what a data URL has.
@@ -47,10 +50,15 @@ func FileBlock(address, media, name string) (Block, *fault.Error) {
 		}
 		return Block{Type: "resource_link", URI: address, Name: name, MimeType: media}, nil
 	}
-	data, ok := dataOf(address)
+	data, ok := DataOf(address)
 	if !ok || media == "" {
 		return Block{}, fault.BadArgument.With("a file cannot be carried to an agent: its url is http:, https: or data:, and it has a mediaType")
 	}
+	return DataBlock(data, media, name), nil
+}
+
+// DataBlock returns what a file has as a content block.
+func DataBlock(data []byte, media, name string) Block {
 	if name == "" {
 		name = "file"
 	}
@@ -58,15 +66,15 @@ func FileBlock(address, media, name string) (Block, *fault.Error) {
 	kind, _, _ := strings.Cut(media, "/")
 	switch {
 	case kind == "image" || kind == "audio":
-		return Block{Type: kind, MimeType: media, Data: encoded}, nil
+		return Block{Type: kind, MimeType: media, Data: encoded}
 	case kind == "text" && utf8.Valid(data):
-		return Block{Type: "resource", Resource: &Resource{URI: name, MimeType: media, Text: string(data)}}, nil
+		return Block{Type: "resource", Resource: &Resource{URI: name, MimeType: media, Text: string(data)}}
 	}
-	return Block{Type: "resource", Resource: &Resource{URI: name, MimeType: media, Blob: encoded}}, nil
+	return Block{Type: "resource", Resource: &Resource{URI: name, MimeType: media, Blob: encoded}}
 }
 
-// dataOf returns what a data URL has.
-func dataOf(address string) ([]byte, bool) {
+// DataOf returns what a data URL has.
+func DataOf(address string) ([]byte, bool) {
 	rest, ok := strings.CutPrefix(address, "data:")
 	head, text, found := strings.Cut(rest, ",")
 	if !ok || !found {
