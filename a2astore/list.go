@@ -7,14 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/changelist"
 )
 
 // The sizes of a page, and the messages of each task's history, where a request says nothing.
@@ -23,12 +21,6 @@ const (
 	maxPage        = 100
 	defaultHistory = 100
 )
-
-// listed is a task in a list, without history and artifacts.
-type listed struct {
-	cursor uint64 // of its last change
-	task   *a2a.Task
-}
 
 // List implements taskstore.Store: the tasks of the caller, the one that was changed last first. A page's token has the session's cursor when the first page was
 // read. Tasks that have changed since then come last, the earliest change first, as they are now: so none is missed, and some may come again. It reads the tasks'
@@ -42,11 +34,11 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 	if size < 1 || size > maxPage {
 		return nil, fmt.Errorf("page size must be between 1 and %d inclusive, got %d: %w", maxPage, size, a2a.ErrInvalidRequest)
 	}
-	at, err := parseToken(req.PageToken)
-	if err != nil {
-		return nil, err
+	at, ok := changelist.Parse(req.PageToken)
+	if !ok {
+		return nil, a2a.ErrParseError
 	}
-	var all []listed
+	var all []changelist.Item[*a2a.Task] // without history and artifacts
 	after, cursor := "", uint64(0)
 	for {
 		page, err := s.session.ListPage(ctx, client.KeyOptions{Prefix: kindTask + "/", Values: true}, after, 0)
@@ -59,7 +51,7 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 				return nil, fmt.Errorf("the value of %s: %w", e.Key, err)
 			}
 			if t != nil && matches(t, req) {
-				all = append(all, listed{e.Cursor, t})
+				all = append(all, changelist.Item[*a2a.Task]{Cursor: e.Cursor, Of: t})
 			}
 		}
 		cursor = cmp.Or(cursor, page.Cursor)
@@ -67,13 +59,10 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 			break
 		}
 	}
-	if at.began == 0 {
-		at = token{began: cursor, last: cursor + 1}
-	}
-	page, next := at.page(all, size)
+	page, next := changelist.Page(at, cursor, all, size)
 	res := &a2a.ListTasksResponse{Tasks: make([]*a2a.Task, 0, len(page)), TotalSize: len(all), PageSize: size, NextPageToken: next}
 	for _, l := range page {
-		t, err := s.fill(ctx, l.task, req)
+		t, err := s.fill(ctx, l.Of, req)
 		if err != nil {
 			return nil, err
 		}
@@ -119,68 +108,4 @@ func (s *Store) fill(ctx context.Context, t *a2a.Task, req *a2a.ListTasksRequest
 		whole.Artifacts = nil
 	}
 	return whole, nil
-}
-
-// token is where a list goes on.
-type token struct {
-	began   uint64 // the session's cursor at the first page
-	last    uint64 // the cursor of the last task that was given; at first, one more than began
-	changed bool   // it goes on with those that have changed since it began
-}
-
-// page returns the tasks of a page, and the token of the next one; "" if there is none.
-func (at token) page(all []listed, size int) (page []listed, next string) {
-	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(b.cursor, a.cursor) })
-	if !at.changed {
-		for _, l := range all {
-			if l.cursor < at.last {
-				page = append(page, l)
-			}
-		}
-		if len(page) > size {
-			page = page[:size]
-			return page, token{began: at.began, last: page[size-1].cursor}.String()
-		}
-		at.changed, at.last = true, at.began
-	}
-	slices.Reverse(all)
-	for _, l := range all {
-		if l.cursor <= at.last {
-			continue
-		}
-		if len(page) == size {
-			return page, at.String()
-		}
-		page, at.last = append(page, l), l.cursor
-	}
-	return page, ""
-}
-
-func (at token) String() string {
-	kind := "t"
-	if at.changed {
-		kind = "c"
-	}
-	return fmt.Sprintf("%s.%d.%d", kind, at.began, at.last)
-}
-
-// parseToken parses a page's token; "" is the first page's.
-func parseToken(text string) (at token, err error) {
-	if text == "" {
-		return at, nil
-	}
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 || parts[0] != "t" && parts[0] != "c" {
-		return at, a2a.ErrParseError
-	}
-	at.changed = parts[0] == "c"
-	for i, n := range []*uint64{&at.began, &at.last} {
-		if *n, err = strconv.ParseUint(parts[i+1], 10, 64); err != nil {
-			return at, a2a.ErrParseError
-		}
-	}
-	if at.began == 0 {
-		return at, a2a.ErrParseError
-	}
-	return at, nil
 }
