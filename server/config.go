@@ -98,6 +98,9 @@ type Config struct {
 	// AISDK serves sessions as chats at /api/ai/chat, which the AI SDK's useChat and DefaultChatTransport (npm package ai)
 	// use as their api.
 	AISDK bool
+	// A2A serves the agents of sessions by A2A 1.0 at /a2a, in both of its forms over HTTP, with their card at
+	// /.well-known/agent-card.json.
+	A2A bool
 	// MCP serves the Model Context Protocol at /mcp, to read sessions. MCPAllow names what models may do besides,
 	// where their ref allows it: "append" (messages, and values of own kinds) and "ask" (prompts, questions and stops).
 	MCP      bool

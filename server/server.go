@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/a2ahttp"
 	"github.com/mooring-rpc/mooring/internal/aisdk"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/mcphttp"
@@ -143,12 +144,18 @@ func (s *Server) mount(cfg Config) {
 		BodyBytes: 2 * nodeCfg.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
 		Timeout:   nodeCfg.BatchTimeout, StallTimeout: nodeCfg.RPC.WriteTimeout,
 	}
+	version := strings.TrimPrefix(cfg.Name, "mooring/")
 	s.node.Mount(httpapi.Path, httpapi.New(api))
 	if cfg.AISDK {
 		s.node.Mount(aisdk.Path, aisdk.New(api))
 	}
+	if cfg.A2A {
+		for path, h := range a2ahttp.Handlers(api, version) {
+			s.node.Mount(path, h)
+		}
+	}
 	if cfg.MCP {
-		s.mcp = mcphttp.New(mcphttp.Config{Config: api, Allow: cfg.MCPAllow, Version: strings.TrimPrefix(cfg.Name, "mooring/")})
+		s.mcp = mcphttp.New(mcphttp.Config{Config: api, Allow: cfg.MCPAllow, Version: version})
 		s.node.Mount(mcphttp.Path, s.mcp)
 	}
 }
@@ -181,7 +188,7 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 }
 
 // Handler serves everything that is served over HTTP, from now on: WebSockets at /capnp and
-// /rpc, the API at /api/v1, MCP at /mcp, the pages, opencode's shares, /healthz and /readyz, at the root and
+// /rpc, the API at /api/v1, A2A at /a2a, MCP at /mcp, the pages, opencode's shares, /healthz and /readyz, at the root and
 // below the path of Config.Address. Requests over loopback must name a host of this server. The
 // ResponseWriter of middleware around it must have an Unwrap method (http.ResponseController):
 // without, WebSockets cannot be opened, slow readers have no deadlines, and Close cannot cut off a

@@ -97,6 +97,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.BoolVar(&o.server.Webhooks, "webhooks", false, "let the owners of sessions register webhooks, which this server then calls (session webhook add)")
 	f.BoolVar(&o.server.WebhooksAllowPrivate, "webhooks-allow-private", false, "let these be at private addresses, and take http: whoever owns a session can then have the server POST to your network")
 	f.BoolVar(&o.server.AISDK, "ai-sdk", false, "serve sessions as chats at /api/ai/chat, for useChat and DefaultChatTransport of the AI SDK (docs/ai-sdk.md)")
+	f.BoolVar(&o.server.A2A, "a2a", false, "serve the agents of sessions by A2A (Agent2Agent) at /a2a, with their card at /.well-known/agent-card.json (docs/a2a.md)")
 	f.BoolVar(&o.server.MCP, "mcp", false, "serve the Model Context Protocol at /mcp, with which models list, read and search sessions; the ref is in each request's Authorization header")
 	f.StringSliceVar(&o.server.MCPAllow, "mcp-allow", nil, "with --mcp, what models may do besides, where their ref allows it: append, ask; with commas")
 	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres whose settings can lose commits (fsync or synchronous_commit off)")

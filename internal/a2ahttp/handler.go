@@ -1,0 +1,332 @@
+package a2ahttp
+
+// What the protocol's methods do.
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/prompts"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+var _ a2asrv.RequestHandler = (*server)(nil)
+
+// cancelWait is how long CancelTask waits for the end of a turn.
+const cancelWait = 10 * time.Second
+
+// task is a task that is read.
+type task struct {
+	*call
+	*prompts.Follower
+	of      a2a.TaskInfo
+	message *a2a.Message // that it was asked by
+
+	held []func() // release what was charged for it
+}
+
+// read reads a task of the call's ref.
+func (s *server) read(ctx context.Context, c *call, id a2a.TaskID) (*task, error) {
+	if !isOwn(c.live.Ref(), string(id)) {
+		return nil, noTask()
+	}
+	t := &task{call: c, of: a2a.TaskInfo{TaskID: id, ContextID: c.live.Target()}}
+	t.Follower = prompts.NewFollower(c.live, string(id), t.hold)
+	asked, err := t.Read(ctx)
+	if err != nil {
+		return nil, s.refuse(c, err)
+	}
+	if asked == nil || prompts.AskedUnder(asked) != c.live.Ref() {
+		return nil, noTask()
+	}
+	t.message = messageOf(t.of, gjson.GetBytes(asked, "payload"))
+	return t, nil
+}
+
+func (t *task) hold(n int) (func(), *fault.Error) { return t.q.Hold(t.live.Ref(), n) }
+
+// release releases what was charged for the task as a whole.
+func (t *task) release() {
+	for _, release := range t.held {
+		release()
+	}
+	t.held = nil
+}
+
+// whole is a Sink that keeps what a task has, charged to its ref.
+type whole struct {
+	*artifacts
+	t       *task
+	charged int
+}
+
+// Flush implements prompts.Sink.
+func (w *whole) Flush() error {
+	if more := w.bytes - w.charged; more > 64<<10 {
+		release, refused := w.t.hold(2 * more)
+		if refused != nil {
+			return refused
+		}
+		w.t.held = append(w.t.held, release)
+		w.charged = w.bytes
+	}
+	return nil
+}
+
+// snapshot returns the task as it is. history is as a request names it; nil for all.
+func (s *server) snapshot(ctx context.Context, t *task, a *artifacts, history *int) (*a2a.Task, error) {
+	one := &a2a.Task{ID: t.of.TaskID, ContextID: t.of.ContextID, Status: statusOf(t.of, &t.Prompt)}
+	if history == nil || *history > 0 {
+		one.History = []*a2a.Message{t.message}
+	}
+	if a != nil {
+		if err := t.Put(ctx, &whole{artifacts: a, t: t}); err != nil {
+			return nil, s.refuse(t.call, err)
+		}
+		one.Artifacts = fold(a.take())
+	}
+	return one, nil
+}
+
+// send asks for what a message says, and returns the task's id. The same message is the same task.
+func (s *server) send(c *call, req *a2a.SendMessageRequest) (a2a.TaskID, error) {
+	m := req.Message
+	switch {
+	case m == nil:
+		return "", refusal(a2a.ErrInvalidParams, "message is missing")
+	case m.Role != a2a.MessageRoleUser:
+		return "", refusal(a2a.ErrInvalidParams, "the message's role is ROLE_USER")
+	case m.ID == "" || len(m.ID) > maxMessageID:
+		return "", refusal(a2a.ErrInvalidParams, "the message's messageId has 1 to 512 bytes")
+	case m.ContextID != "" && m.ContextID != c.live.Target():
+		return "", refusal(a2a.ErrInvalidParams, "contextId is another than the ref's session: leave it out, or take it from an earlier task")
+	case m.TaskID != "" && !isOwn(c.live.Ref(), string(m.TaskID)):
+		return "", noTask()
+	case m.TaskID != "":
+		return "", refusal(a2a.ErrUnsupportedOperation, "a task is one message and its answer: send the next message without taskId, in the same context")
+	case req.Config != nil && req.Config.PushConfig != nil:
+		return "", noPush()
+	case len(m.Parts) == 0:
+		return "", refusal(a2a.ErrInvalidParams, "the message has no parts")
+	}
+	payload, err := payloadOf(m)
+	if err != nil {
+		return "", err
+	}
+	id := taskID(c.live.Ref(), m.ID)
+	if refused := prompts.Ask(c.q, c.live, id, payload); refused != nil {
+		return "", s.refuse(c, refused)
+	}
+	return a2a.TaskID(id), nil
+}
+
+// SendMessage implements a2asrv.RequestHandler.
+func (s *server) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
+	c := callOf(ctx)
+	id, err := s.send(c, req)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.read(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	defer t.release()
+	if req.Config == nil || !req.Config.ReturnImmediately {
+		if err := t.Wait(ctx); err != nil {
+			return nil, s.refuse(c, err)
+		}
+		if t, err = s.read(ctx, c, id); err != nil {
+			return nil, err
+		}
+		defer t.release()
+	}
+	var history *int
+	if req.Config != nil {
+		history = req.Config.HistoryLength
+	}
+	return s.snapshot(ctx, t, newArtifacts(t.of), history)
+}
+
+// SendStreamingMessage implements a2asrv.RequestHandler.
+func (s *server) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		c := callOf(ctx)
+		id, err := s.send(c, req)
+		if err == nil {
+			var t *task
+			if t, err = s.read(ctx, c, id); err == nil {
+				err = s.stream(ctx, t, yield)
+			}
+		}
+		if err != nil && err != errStopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// SubscribeToTask implements a2asrv.RequestHandler.
+func (s *server) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		t, err := s.read(ctx, callOf(ctx), req.ID)
+		switch {
+		case err == nil && t.State.Ended():
+			err = refusal(a2a.ErrUnsupportedOperation, "the task has ended: get it")
+		case err == nil:
+			err = s.stream(ctx, t, yield)
+		}
+		if err != nil && err != errStopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// errStopped says that nobody takes events any more.
+var errStopped = errors.New("the reader has gone")
+
+// following is a Sink that yields events as they come.
+type following struct {
+	*artifacts
+	t     *task
+	state session.RequestState // that was given
+	yield func(a2a.Event, error) bool
+}
+
+// Flush implements prompts.Sink.
+func (l *following) Flush() error {
+	if l.state != l.t.State {
+		l.state = l.t.State
+		if !l.yield(statusEvent(l.of, &l.t.Prompt), nil) {
+			return errStopped
+		}
+	}
+	for _, e := range l.take() {
+		if !l.yield(e, nil) {
+			return errStopped
+		}
+	}
+	return nil
+}
+
+// stream yields a task as it is, and then what comes of it, until it has ended.
+func (s *server) stream(ctx context.Context, t *task, yield func(a2a.Event, error) bool) error {
+	defer t.release()
+	a := newArtifacts(t.of)
+	now, err := s.snapshot(ctx, t, a, nil)
+	if err != nil {
+		return err
+	}
+	if !yield(now, nil) {
+		return errStopped
+	}
+	t.release()
+	if t.State.Ended() {
+		return nil
+	}
+	err = t.Follow(ctx, &following{artifacts: a, t: t, state: t.State, yield: yield})
+	switch err {
+	case prompts.ErrEnded:
+		if !yield(statusEvent(t.of, &t.Prompt), nil) {
+			return errStopped
+		}
+		return nil
+	case errStopped:
+		return err
+	}
+	if ctx.Err() != nil {
+		return errStopped
+	}
+	return s.refuse(t.call, err)
+}
+
+// GetTask implements a2asrv.RequestHandler.
+func (s *server) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Task, error) {
+	t, err := s.read(ctx, callOf(ctx), req.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer t.release()
+	return s.snapshot(ctx, t, newArtifacts(t.of), req.HistoryLength)
+}
+
+// begins is a Sink that says when an answer begins.
+type begins struct {
+	*artifacts
+	begun func()
+}
+
+// Begin implements prompts.Sink.
+func (b begins) Begin(string) { b.begun() }
+
+// CancelTask implements a2asrv.RequestHandler: what no agent has begun is withdrawn, and the turn of what one works on is asked to
+// stop. It waits some seconds for the end, which the agent decides.
+func (s *server) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a2a.Task, error) {
+	c := callOf(ctx)
+	t, err := s.read(ctx, c, req.ID)
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, cancelWait)
+	defer cancel()
+	if t.State == session.RequestOpen {
+		_, refused := c.q.ApplyAlone(c.live, session.MethodWithdraw, t.ID, nil)
+		if refused != nil && refused.Code != fault.Conflict && refused.Code != fault.RequestEnded { // an agent has just taken it, or it has just ended
+			return nil, s.refuse(c, refused)
+		}
+		if t, err = s.read(ctx, c, req.ID); err != nil {
+			return nil, err
+		}
+		if t.State == session.RequestWithdrawn {
+			return s.snapshot(ctx, t, newArtifacts(t.of), nil)
+		}
+	}
+	if t.State == session.RequestClaimed && len(t.Messages) == 0 { // the turn has a name once it has begun
+		beginning, begun := context.WithCancel(waiting)
+		err := t.Follow(beginning, begins{newArtifacts(t.of), begun})
+		begun()
+		if err != nil && err != prompts.ErrEnded && waiting.Err() == nil && beginning.Err() == nil {
+			return nil, s.refuse(c, err)
+		}
+	}
+	if t.State.Ended() {
+		return nil, refusal(a2a.ErrTaskNotCancelable, "the task has ended")
+	}
+	if _, _, refused := t.Stop(c.q, func(message string) string { return stopID(c.live.Ref(), message) }); refused != nil {
+		return nil, s.refuse(c, refused)
+	}
+	if err := t.Wait(waiting); err != nil && waiting.Err() == nil {
+		return nil, s.refuse(c, err)
+	}
+	if t, err = s.read(ctx, c, req.ID); err != nil {
+		return nil, err
+	}
+	defer t.release()
+	return s.snapshot(ctx, t, newArtifacts(t.of), nil)
+}
+
+// GetTaskPushConfig implements a2asrv.RequestHandler.
+func (s *server) GetTaskPushConfig(context.Context, *a2a.GetTaskPushConfigRequest) (*a2a.PushConfig, error) {
+	return nil, noPush()
+}
+
+// ListTaskPushConfigs implements a2asrv.RequestHandler.
+func (s *server) ListTaskPushConfigs(context.Context, *a2a.ListTaskPushConfigRequest) (*a2a.ListTaskPushConfigResponse, error) {
+	return nil, noPush()
+}
+
+// CreateTaskPushConfig implements a2asrv.RequestHandler.
+func (s *server) CreateTaskPushConfig(context.Context, *a2a.PushConfig) (*a2a.PushConfig, error) {
+	return nil, noPush()
+}
+
+// DeleteTaskPushConfig implements a2asrv.RequestHandler.
+func (s *server) DeleteTaskPushConfig(context.Context, *a2a.DeleteTaskPushConfigRequest) error {
+	return noPush()
+}
