@@ -16,7 +16,8 @@
 //   - what a subscription of a prefix costs the server against one of all;
 //   - bytes of a patch of a large value against a put of the member alone;
 //   - the time from a prompt's POST to the agent against an append, and the
-//     server's memory of a runner at rest.
+//     server's memory of a runner at rest;
+//   - a task sent by A2A against the batch of the same op.
 //
 // The server is the real binary in a process of its own; the writers are in this
 // one, each with its own outbox, client and connection, all on loopback. What is
@@ -87,6 +88,7 @@ const (
 	partFollow     = "follow"
 	partPatch      = "patch"
 	partAgents     = "agents"
+	partTasks      = "tasks"
 	partPath       = "path" // throughput without the bare program, for profiles: progress lines only
 )
 
@@ -117,7 +119,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
 	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
-	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,beside,keys,follow,patch,agents", "what to measure; path is throughput without the bare program, for profiles")
+	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes,beside,keys,follow,patch,agents,tasks", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 6, "about how long one measurement takes: much of a first second is memory that is touched for the first time")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
@@ -161,12 +163,12 @@ func parse(args []string, errOut io.Writer) (options, error) {
 		return o, err
 	}
 	if !set["parts"] && (o.inProcess || runtime.GOOS != "linux") { // what a server costs is asked of its process, in /proc
-		parts = strings.TrimSuffix(parts, ",follow,patch,agents")
+		parts = strings.TrimSuffix(parts, ",follow,patch,agents,tasks")
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partBeside, partKeys, partFollow, partPatch, partAgents, partPath}, p) {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, beside, keys, follow, patch, agents, path", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partBeside, partKeys, partFollow, partPatch, partAgents, partTasks, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, beside, keys, follow, patch, agents, tasks, path", p)
 		}
 	}
 	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 || o.reverted < 1 || o.opened < 1 || o.followed < 1 || o.runners < 1 {
@@ -302,6 +304,8 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.patch(ctx, db, r)
 		case partAgents:
 			err = b.agents(ctx, db, r)
+		case partTasks:
+			err = b.tasks(ctx, db, r)
 		case partPath:
 			err = b.pathAlone(ctx, db)
 		}

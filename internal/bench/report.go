@@ -21,6 +21,7 @@ type report struct {
 	keys       []keysRow
 	follow     []followRow
 	patch      []patchRow
+	tasks      []tasksRow
 	agents     []agentsRow
 }
 
@@ -112,6 +113,13 @@ func (r *report) write(out io.Writer) error {
 			fmt.Fprintf(&b, "| %s | p50 of a prompt | %s | %s | %.2f | %d |\n", a.db, ms(a.append.p50), ms(a.prompt.p50), float64(a.prompt.p50)/float64(a.append.p50), promptAim)
 			fmt.Fprintf(&b, "| %s | p99 of a prompt | %s | %s | %.2f | – |\n", a.db, ms(a.append.p99), ms(a.prompt.p99), float64(a.prompt.p99)/float64(a.append.p99))
 			fmt.Fprintf(&b, "| %s | each of %d runners | – | %.1f | – | %d |\n", a.db, a.runners, float64(a.rested)/1024, runnerAim>>10)
+		}
+	}
+	if len(r.tasks) > 0 {
+		b.WriteString("\nA task sent by A2A, beside the batch of the same op (ms)\n\n| database | | batch | task | ratio | at most |\n|---|---|---:|---:|---:|---:|\n")
+		for _, t := range r.tasks {
+			fmt.Fprintf(&b, "| %s | p50 | %s | %s | %.2f | %v |\n", t.db, ms(t.batch.p50), ms(t.task.p50), float64(t.task.p50)/float64(t.batch.p50), taskAim)
+			fmt.Fprintf(&b, "| %s | p99 | %s | %s | %.2f | – |\n", t.db, ms(t.batch.p99), ms(t.task.p99), float64(t.task.p99)/float64(t.batch.p99))
 		}
 	}
 	_, err := io.WriteString(out, b.String())

@@ -90,7 +90,7 @@ func (b *bench) newRig(ctx context.Context, db, name string) (_ *rig, err error)
 
 // serve runs the binary until stop.
 func (r *rig) serve(ctx context.Context, binary, data, url string) error {
-	cmd := exec.CommandContext(ctx, binary, "serve", "--json", "--listen", "127.0.0.1:0", "--data", data, "--max-connections-per-address", "5000") // all clients are here
+	cmd := exec.CommandContext(ctx, binary, "serve", "--json", "--listen", "127.0.0.1:0", "--data", data, "--max-connections-per-address", "5000", "--a2a") // all clients are here
 	cmd.Env = append(os.Environ(), "MOORING_DATABASE_URL="+url)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
