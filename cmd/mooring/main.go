@@ -143,7 +143,6 @@ func newRoot(sh *cliEnv) *cobra.Command {
 			"All commands except serve, admin and version use a home folder with the outbox and the refs;\n" +
 			"they have the flags --home DIR, --outbox-url URL, --tls-ca FILE and --allow-plaintext. In\n" +
 			"--json output the field ref is a ref's id, and text is a whole ref with its secret.",
-		Version:       version(),
 		SilenceErrors: true, // run reports errors, with their exit code
 		SilenceUsage:  true,
 		// A command that sets its own PersistentPreRunE must do this too.
@@ -155,8 +154,16 @@ func newRoot(sh *cliEnv) *cobra.Command {
 			return nil
 		},
 	}
-	root.SetVersionTemplate("mooring {{.Version}}\n")
 	root.PersistentFlags().BoolVar(&sh.json, "json", false, "print results and errors as JSON, one object a line")
+	// Cobra's own flag prints by a template, and text/template has the linker keep every method there is.
+	shown := root.Flags().BoolP("version", "v", false, "version for mooring")
+	root.RunE = func(*cobra.Command, []string) error {
+		if !*shown {
+			return root.Help()
+		}
+		_, err := fmt.Fprintf(sh.out, "mooring %s\n", version())
+		return err
+	}
 	root.SetFlagErrorFunc(flagError)
 	for _, command := range commands {
 		root.AddCommand(command(sh))

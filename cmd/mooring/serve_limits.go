@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -68,11 +70,21 @@ func limitFlags(l *server.Limits) *pflag.FlagSet {
 // addLimits adds the flags of limitFlags to cmd, and a section in its help.
 func addLimits(cmd *cobra.Command, l *server.Limits) {
 	limits := limitFlags(l)
-	cmd.InitDefaultHelpFlag()
-	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
-	trim := func(s string) string { return strings.TrimRight(s, " \n") }
-	parts := trim(cmd.LocalFlags().FlagUsages()) + "\n\nLimits (sizes as 16MiB, times as 10s):\n" + trim(limits.FlagUsages())
-	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), all, parts, 1))
+	standard := cmd.UsageFunc()
+	cmd.SetUsageFunc(func(c *cobra.Command) error { // and no template: text/template has the linker keep every method there is
+		hide := func(hidden bool) { limits.VisitAll(func(f *pflag.Flag) { f.Hidden = hidden }) }
+		var text strings.Builder
+		out := c.OutOrStderr()
+		c.SetOut(&text)
+		hide(true)
+		err := standard(c)
+		hide(false)
+		c.SetOut(out)
+		const after = "\n\nGlobal Flags:\n"
+		before, rest, _ := strings.Cut(text.String(), after)
+		_, writing := fmt.Fprint(out, before, "\n\nLimits (sizes as 16MiB, times as 10s):\n", strings.TrimRight(limits.FlagUsages(), " \n"), after, rest)
+		return errors.Join(err, writing)
+	})
 	cmd.Flags().AddFlagSet(limits)
 }
 
