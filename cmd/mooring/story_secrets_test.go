@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,7 +194,7 @@ func TestNoSecretIsShown(t *testing.T) {
 			dir := t.TempDir()
 			data, url := filepath.Join(dir, "data"), ""
 			tap := newTap(t)
-			flags := []string{"--verbose", "--advertise", "mooring://" + tap.address(), "--metrics-listen", "127.0.0.1:0"}
+			flags := []string{"--verbose", "--advertise", "mooring://" + tap.address(), "--metrics-listen", "127.0.0.1:0", "--ai-sdk", "--a2a", "--mcp", "--mcp-allow", "append,ask"}
 			if kind == "postgres" {
 				url = pgtest.URL(t)
 				flags = append(flags, "--database-url", url)
@@ -261,6 +262,12 @@ func TestNoSecretIsShown(t *testing.T) {
 			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("sealed"))
 			do(agent, "", exitOK, "redeem", "@"+file("sealed"), "--json")
 			do(agent, putLine("sealed"), exitOK, "session", "append", "@"+file("sealed"), "--wait")
+			do(owner, "", exitOK, "share", id, "--rights", "read,ask", "--to", file("asker"))
+			for _, name := range []string{"asker", "strange", "cut", "sealed"} {
+				s.protocols("http://"+srv.banner.Listening, id, file(name), name == "asker")
+			}
+			do(owner, "", exitOK, "revoke", "@"+file("asker"))
+			s.protocols("http://"+srv.banner.Listening, id, file("asker"), false)
 			do(owner, "", exitOK, "revoke", "@"+file("agent"))
 			do(agent, putLine("late"), exitRefused, "session", "append", "@"+file("agent"), "--wait")
 			do(owner, "", exitOK, "revoke", "--epoch", id)
@@ -298,6 +305,46 @@ func TestNoSecretIsShown(t *testing.T) {
 			}
 			s.check()
 		})
+	}
+}
+
+// protocols asks the session's agent by others' protocols over HTTP, under a ref that is good or not.
+func (s *secrecy) protocols(base, session, file string, good bool) {
+	s.t.Helper()
+	ref, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ask := func(method, path, body string) {
+		s.t.Helper()
+		req, err := http.NewRequestWithContext(s.t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(ref)))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var answer bytes.Buffer
+		if err := resp.Write(&answer); err != nil || good && resp.StatusCode >= 400 {
+			s.t.Errorf("%s %s under %s: %s %v", method, path, filepath.Base(file), answer.String(), err)
+		}
+		s.looks++
+		s.shown[fmt.Sprintf("answer %d, to %s %s", s.looks, method, path)] = answer.Bytes()
+	}
+	ask("POST", "/a2a/v1/message:send", `{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":{"returnImmediately":true}}`)
+	ask("GET", "/a2a/v1/tasks", "")
+	ask("POST", "/a2a", `{"jsonrpc":"2.0","id":1,"method":"GetExtendedAgentCard","params":{}}`)
+	ask("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	if !good {
+		ask("GET", "/api/ai/chat/"+session+"/stream", "")
+		ask("POST", "/api/ai/chat", `{"id":"`+session+`","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"x"}]}]}`)
+	} else { // it waits for an agent: the stop withdraws it
+		ask("POST", "/api/ai/chat/"+session+"/stop", "")
 	}
 }
 

@@ -26,9 +26,9 @@ func kindOf(f *fault.Error, status int) kind {
 	}
 	switch status {
 	case http.StatusUnauthorized:
-		return kind{a2a.ErrUnauthenticated, -32600, "UNAUTHENTICATED"}
+		return kind{a2a.ErrUnauthenticated, -31401, "UNAUTHENTICATED"}
 	case http.StatusForbidden:
-		return kind{a2a.ErrUnauthorized, -32600, "PERMISSION_DENIED"}
+		return kind{a2a.ErrUnauthorized, -31403, "PERMISSION_DENIED"}
 	case http.StatusNotFound, http.StatusGone:
 		return kind{a2a.ErrTaskNotFound, -32001, "NOT_FOUND"}
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:

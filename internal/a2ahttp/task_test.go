@@ -14,6 +14,8 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
+	"github.com/mooring-rpc/mooring/internal/httpapi"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -264,6 +266,9 @@ func TestLists(t *testing.T) {
 			ids = append(ids, res.(*a2a.Task).ID)
 		}
 		s.Apply(op("ask", "request", prefixOf(refID(ref))+"ff", "kind", "prompt", "payload", "made up")) // by another, under an id that is this ref's
+		if _, err := c.GetTask(within(t), &a2a.GetTaskRequest{ID: a2a.TaskID(prefixOf(refID(ref)) + "ff")}); !errors.Is(err, a2a.ErrTaskNotFound) {
+			t.Errorf("what another has asked is a task: %v", err)
+		}
 		turn, claim := begin(s, string(ids[1]))
 		s.PutText(turn, "p", "done")
 		s.Finish(turn, string(ids[1]), claim, obj{"stopReason": "end_turn"})
@@ -362,6 +367,32 @@ func TestRevoked(t *testing.T) {
 		}
 		if _, err := c.GetTask(within(t), &a2a.GetTaskRequest{ID: sent.task().ID}); err == nil {
 			t.Error("the task is got")
+		}
+	})
+}
+
+// Who waits for a task's end, or follows it, may do so for longer than a request may take.
+func TestLongWaits(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, api *httpapi.Config) { api.Timeout = timeout })
+	onForms(t, func(t *testing.T, form a2a.TransportProtocol) {
+		s := r.Session()
+		c := connect(t, r, form, s.Share(sender))
+		sent := first(read(t, c.SendStreamingMessage(within(t), say("m", "do it"))))
+		waited := make(chan error, 1)
+		go func() {
+			_, err := c.SendMessage(within(t), say("m", "do it"))
+			waited <- err
+		}()
+		time.Sleep(2 * timeout) // the time is what is tried
+		turn, claim := begin(s, string(sent.task().ID))
+		s.Finish(turn, string(sent.task().ID), claim, obj{"stopReason": "end_turn"})
+		if end := sent.rest(); end.Status.State != a2a.TaskStateCompleted {
+			t.Errorf("it ends as %+v", end.Status)
+		}
+		if err := <-waited; err != nil {
+			t.Error(err)
 		}
 	})
 }
