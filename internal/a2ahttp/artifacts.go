@@ -50,6 +50,9 @@ func (a *artifacts) take() []a2a.Event {
 	return out
 }
 
+// Pending implements prompts.Sink.
+func (a *artifacts) Pending() int { return a.bytes }
+
 // Begin implements prompts.Sink.
 func (a *artifacts) Begin(string) {}
 

@@ -201,14 +201,14 @@ type following struct {
 
 // Flush implements prompts.Sink.
 func (l *following) Flush() error {
-	if l.state != l.t.State {
-		l.state = l.t.State
-		if !l.yield(statusEvent(l.of, &l.t.Prompt), nil) {
+	for _, e := range l.take() {
+		if !l.yield(e, nil) {
 			return errStopped
 		}
 	}
-	for _, e := range l.take() {
-		if !l.yield(e, nil) {
+	if l.state != l.t.State {
+		l.state = l.t.State
+		if !l.yield(statusEvent(l.of, &l.t.Prompt), nil) {
 			return errStopped
 		}
 	}
@@ -232,10 +232,7 @@ func (s *server) stream(ctx context.Context, t *task, yield func(a2a.Event, erro
 	}
 	err = t.Follow(ctx, &following{artifacts: a, t: t, state: t.State, yield: yield})
 	switch err {
-	case prompts.ErrEnded:
-		if !yield(statusEvent(t.of, &t.Prompt), nil) {
-			return errStopped
-		}
+	case prompts.ErrEnded: // which was given
 		return nil
 	case errStopped:
 		return err

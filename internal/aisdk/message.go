@@ -59,6 +59,9 @@ func (m *message) take() []byte {
 	return out
 }
 
+// Pending returns how many bytes of chunks are not sent yet.
+func (m *message) Pending() int { return len(m.out) }
+
 // chunk writes a chunk whose JSON text is v's.
 func (m *message) chunk(v any) { m.write(httpkit.JSON(v)) }
 

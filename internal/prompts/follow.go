@@ -26,7 +26,9 @@ type Sink interface {
 	// Reset says that the parts of a message are put anew. Where it returns false they are not.
 	Reset(message string) bool
 
-	// Flush is called when a reader may have what was taken so far.
+	// Pending returns about how many bytes of what was taken a reader does not have yet. Flush is called for it to have them, with
+	// what came together, and after each change of the prompt's state.
+	Pending() int
 	Flush() error
 }
 
@@ -39,10 +41,12 @@ var ErrEnded = errors.New("the prompt has ended")
 // resetEvery is how often the parts of a message are read again, at most.
 const resetEvery = time.Second
 
-// partsBytes is about how many bytes of parts are read at once; freeBytes how many of values may be held without being charged.
+// partsBytes is about how many bytes of parts are read at once; freeBytes how many of values may be held without being charged;
+// gatherBytes how many a reader is given without waiting for those of the next event.
 const (
-	partsBytes = 256 << 10
-	freeBytes  = 64 << 10
+	partsBytes  = 256 << 10
+	freeBytes   = 64 << 10
+	gatherBytes = 4 << 10
 )
 
 // Follower reads and follows a prompt. Its methods are for one goroutine.
@@ -152,27 +156,35 @@ func (f *Follower) holding(size int, do func() error) error {
 	return do()
 }
 
-// take is the callback of Capability.Follow.
+// take is the callback of Capability.Follow. What comes together is given together.
 func (f *Follower) take(ctx context.Context, sink Sink, events []*session.Event) error {
 	for _, e := range events {
 		if e.Hidden {
 			continue
 		}
+		state := f.State
 		err := f.holding(len(e.Payload), func() error {
 			stale, err := f.event(ctx, sink, e)
 			if err == nil && stale != "" {
-				err = f.reset(ctx, sink, stale)
+				if err = sink.Flush(); err == nil { // it may wait
+					err = f.reset(ctx, sink, stale)
+				}
 			}
-			if err != nil {
-				return err
+			if err == nil && (f.State != state || len(e.Payload) > freeBytes || sink.Pending() >= gatherBytes) {
+				err = sink.Flush()
 			}
-			return sink.Flush()
+			return err
 		})
+		if err == ErrEnded {
+			if failed := sink.Flush(); failed != nil {
+				return failed
+			}
+		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return sink.Flush()
 }
 
 // request takes an event, if it is about a request: then is is true, and the error is ErrEnded once the prompt has ended.
