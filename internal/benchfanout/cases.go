@@ -193,10 +193,15 @@ func (r *rig) follow(ctx context.Context) (memory, bare float64, err error) {
 
 // round is one of Mooring; times are those of the commits.
 func (r *rig) round(ctx context.Context, profile string) (_ result, times [][]int64, err error) {
+	return r.roundOf(r.m, profile, func() error { return r.w.publish(ctx, r.c) })
+}
+
+// roundOf is one of followers of Mooring, of what publish has committed.
+func (r *rig) roundOf(s *side, profile string, publish func() error) (_ result, times [][]int64, err error) {
 	if _, err := r.m.servers[0].ask(request{Commits: true}); err != nil { // those of before
 		return result{}, nil, err
 	}
-	return r.m.round(r.c, profile, func() error { return r.w.publish(ctx, r.c) }, func() ([][]int64, error) {
+	return s.round(r.c, profile, publish, func() ([][]int64, error) {
 		a, err := r.m.servers[0].ask(request{Commits: true})
 		if err != nil {
 			return nil, err
@@ -543,7 +548,19 @@ func (w *writer) put(ctx context.Context, session, size int) error {
 }
 
 func (w *writer) commit(ctx context.Context, session int, b *client.Batch) error {
-	results, err := b.CommitWait(ctx)
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	return w.applied(ctx, session, ticket)
+}
+
+// applied waits until a batch is applied.
+func (w *writer) applied(ctx context.Context, session int, ticket client.Ticket) error {
+	results, err := ticket.Wait(ctx)
+	if err == nil {
+		err = results.Err()
+	}
 	if err != nil {
 		return err
 	}

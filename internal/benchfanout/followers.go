@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/internal/aisdk"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -33,6 +34,7 @@ const (
 	wireCapnweb = "capnweb"
 	wireSSE     = "sse"
 	wirePage    = "page"
+	wireAISDK   = "ai-sdk"
 	wireBare    = "bare"
 	wireBareSSE = "bare sse"
 )
@@ -87,16 +89,23 @@ func (fs *followers) connector(ctx context.Context, o *following) (func(ctx cont
 		var wg sync.WaitGroup
 		errs := make([]error, len(topics))
 		for t, f := range topics {
-			url, header := "http://"+address+"/?topics=1", http.Header{"Accept": {"text/event-stream"}}
+			url, header, handle := "http://"+address+"/?topics=1", http.Header{"Accept": {"text/event-stream"}}, f.noteEvents
 			switch o.Wire {
 			case wireSSE:
-				url = "http://" + address + "/api/v1/sessions/" + refs[t].Target() + "/events?after=0"
+				after := uint64(0)
+				if o.FromEnd {
+					after = f.first - 1
+				}
+				url = "http://" + address + "/api/v1/sessions/" + refs[t].Target() + "/events?after=" + strconv.FormatUint(after, 10)
 				header.Set("Authorization", "Bearer "+refs[t].Text())
 			case wirePage:
 				url = "http://" + address + "/s/" + refs[t].ID + "/live?after=0"
 				header.Set("Mooring-Token", token)
+			case wireAISDK:
+				url, handle = "http://"+address+aisdk.Chat+"/"+refs[t].Target()+"/stream", f.noteDeltas()
+				header.Set("Authorization", "Bearer "+refs[t].Text())
 			}
-			wg.Go(func() { errs[t] = f.followSSE(ctx, web, url, header) })
+			wg.Go(func() { errs[t] = followSSE(ctx, web, url, header, handle) })
 		}
 		wg.Wait()
 		return errors.Join(errs...)
@@ -270,8 +279,8 @@ func openPage(ctx context.Context, web *http.Client, address string, ref capabil
 	return opened.Token, err
 }
 
-// followSSE follows a stream of events; that up to which it is known is in their ids.
-func (f *follower) followSSE(ctx context.Context, web *http.Client, url string, header http.Header) (err error) {
+// followSSE has the lines of a stream of server-sent events handled.
+func followSSE(ctx context.Context, web *http.Client, url string, header http.Header, handle func(line string) error) (err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -289,16 +298,43 @@ func (f *follower) followSSE(ctx context.Context, web *http.Client, url string, 
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		switch id, ok := strings.CutPrefix(lines.Text(), "id: "); {
-		case ok:
-			n, err := strconv.ParseUint(id, 10, 64)
-			if err != nil {
-				return err
-			}
-			f.note(n)
-		case lines.Text() == ": following": // of a bare server, which has no event yet
-			f.begin()
+		if err := handle(lines.Text()); err != nil {
+			return err
 		}
 	}
 	return lines.Err()
+}
+
+// noteEvents handles a stream of events; that up to which it is known is in their ids.
+func (f *follower) noteEvents(line string) error {
+	switch id, ok := strings.CutPrefix(line, "id: "); {
+	case ok:
+		n, err := strconv.ParseUint(id, 10, 64)
+		if err != nil {
+			return err
+		}
+		f.note(n)
+	case line == ": following": // of a bare server, which has no event yet
+		f.begin()
+	}
+	return nil
+}
+
+// noteDeltas handles a UI message stream, whose only text grows by deltaBytes with each event: its chunks have no number, and
+// what a follower finds when it comes is a delta as a whole.
+func (f *follower) noteDeltas() func(line string) error {
+	length := 0
+	return func(line string) error {
+		chunk, ok := strings.CutPrefix(line, `data: {"type":"text-delta",`)
+		if !ok {
+			return nil
+		}
+		_, text, _ := strings.Cut(chunk, `"delta":"`)
+		if text, ok = strings.CutSuffix(text, `"}`); !ok {
+			return fmt.Errorf("a delta without its text: %s", line)
+		}
+		length += len(text)
+		f.note(uint64(length / deltaBytes))
+		return nil
+	}
 }

@@ -6,6 +6,7 @@
 //   - CPU of the server and of the followers for each delivery;
 //   - what a follower costs the server in memory;
 //   - what followers cost others: who writes elsewhere, and the others if one reads nothing;
+//   - what the AI SDK's stream of a running turn costs the server, beside the API's events of the same session;
 //   - clients and servers of an older commit, sessions of very many events, and connections at rest.
 //
 // Server and followers are processes of their own, on loopback. The bare server publishes at the times at which Mooring

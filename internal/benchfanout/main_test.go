@@ -51,6 +51,41 @@ func TestFollowersNoteEvents(t *testing.T) {
 	}
 }
 
+// TestFollowersNoteDeltas: what a follower of a UI message stream finds when it comes is a delta as a whole, each that is
+// expected is one by one, and all else is none.
+func TestFollowersNoteDeltas(t *testing.T) {
+	t.Parallel()
+	fs := &followers{}
+	f := &follower{of: fs, first: 3, seen: make(chan struct{})}
+	fs.all = append(fs.all, f)
+	note := f.noteDeltas()
+	take := func(line string) {
+		t.Helper()
+		if err := note(line); err != nil {
+			t.Error(err)
+		}
+	}
+	delta := func(n int) string {
+		return `data: {"type":"text-delta","id":"text","delta":"` + strings.Repeat("x", n*deltaBytes) + `"}`
+	}
+	for _, line := range []string{": following", "", `data: {"type":"start","messageId":"turn_1"}`, `data: {"type":"text-start","id":"text"}`, delta(3)} {
+		take(line)
+	}
+	<-f.seen
+	fs.expect(&expectation{Events: 2})
+	take(delta(1))
+	if left := fs.left.Load(); left != 1 {
+		t.Errorf("%d are left, not 1", left)
+	}
+	take(delta(1))
+	if last, err := fs.await(t.Context()); err != nil || last != f.times[1] {
+		t.Errorf("the last came at %d, %v", last, err)
+	}
+	if err := note(`data: {"type":"text-delta","id":"text"}`); err == nil {
+		t.Error("a delta without a text is taken")
+	}
+}
+
 func TestSinceFirst(t *testing.T) {
 	t.Parallel()
 	if got, want := sinceFirst([][]int64{{105, 110}, {100, 130}}), [][]int64{{5, 10}, {0, 30}}; !reflect.DeepEqual(got, want) {

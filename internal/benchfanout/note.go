@@ -20,7 +20,7 @@ type following struct {
 	Addresses []string // of servers, to which they are spread
 	Refs      []string // of Mooring's sessions, each a topic that all of them follow
 	Last      []uint64 // event of each session: who has it has all there are
-	FromEnd   bool     // of the Go client: nothing before that event is asked for
+	FromEnd   bool     // of the Go client and of the API's events: nothing before that event is asked for
 	Topics    int      // of a bare server
 	Followers int      // each with a connection of its own, or on HTTP with one for each topic
 	Dir       string   // of an outbox, which the Go client has to have

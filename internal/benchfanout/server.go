@@ -20,6 +20,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/aisdk"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
@@ -80,6 +81,7 @@ func serveMooring(ctx context.Context, ln net.Listener, how *serving) (_ *moorin
 	s := &mooringServer{address: ln.Addr().String(), commits: map[string][]int64{}}
 	cfg := node.DefaultConfig()
 	cfg.Connections, cfg.ConnectionsPerAddress, cfg.Subscriptions, cfg.ObserveCommit = unlimited, unlimited, unlimited, s.committed
+	cfg.Session.Lease = time.Hour // a turn may rest between rounds
 	if how.Waits {
 		cfg.RPC.PingTimeout, cfg.RPC.WriteTimeout = time.Minute, time.Minute
 	}
@@ -102,8 +104,9 @@ func serveMooring(ctx context.Context, ln net.Listener, how *serving) (_ *moorin
 		s.owner = strings.TrimSpace(string(owner))
 	}
 	n := node.New(cfg)
-	n.Mount(httpapi.Path, httpapi.New(httpapi.Config{Server: n, Address: address, BodyBytes: 2 * cfg.RPC.MessageBytes,
-		Timeout: cfg.BatchTimeout, StallTimeout: cfg.RPC.WriteTimeout}))
+	api := httpapi.Config{Server: n, Address: address, BodyBytes: 2 * cfg.RPC.MessageBytes, Timeout: cfg.BatchTimeout, StallTimeout: cfg.RPC.WriteTimeout}
+	n.Mount(httpapi.Path, httpapi.New(api))
+	n.Mount(aisdk.Path, aisdk.New(api))
 	web.New(web.Config{Hosts: address.Hosts}, n, st, nil).Mount()
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)

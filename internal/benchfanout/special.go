@@ -24,6 +24,7 @@ func specials(old string) []special {
 		stoppedReader{followers: 200, events: 300, rate: 40_000, rounds: 5, stopped: 50, burst: 3000},
 		oldClients{commit: old, followers: 100, events: 2000},
 		longLog{followers: 1000, long: 1_000_000, short: 1000, events: 400},
+		turnStream{followers: 200, rate: 10_000, paced: 150, fast: 1000},
 		atRest{connections: 5000, rest: restSpan},
 	}
 }
