@@ -147,7 +147,7 @@ e2e-agents: build ## the real opencode, as mooring run, acp and attach have it, 
 	cd e2e/claude && npm ci --silent --ignore-scripts
 	cd e2e/claude-store && npm ci --silent --ignore-scripts
 	cd e2e/transcripts && npm install --silent --no-save --ignore-scripts
-	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../transcripts/transcripts.test.js
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring node ../run.js attach.test.js agent.test.js example.test.js storm.test.js editor.test.js listen.test.js ../claude/claude.test.js ../claude-store/claude-store.test.js ../claude-store/mcp.test.js ../transcripts/transcripts.test.js
 
 # npm install for the AI SDK, as for opencode above: of what Vite needs on other platforms the lock file has a part.
 e2e-protocols: build ## others' protocols with their own clients and suites from npm: the AI SDK (70 MB), in Node and Chromium, the Model Context Protocol, and A2A

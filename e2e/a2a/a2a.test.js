@@ -6,7 +6,7 @@ import { AgentEvent, DefaultRequestHandler, InMemoryTaskStore, ServerCallContext
 import { jsonRpcHandler, restHandler } from "@a2a-js/sdk/server/express";
 import express from "express";
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
@@ -30,7 +30,7 @@ async function created(t, machines = 2) {
   (await (await batch.commit()).wait()).check();
   const stores = [];
   for (let n = 0; n < machines; n++) stores.push(new A2ATaskStore(await (await client()).session(ref), { Task }));
-  return { session, stores };
+  return { session, stores, ref: ref.text };
 }
 
 const user = (userName) => ({ isAuthenticated: userName !== "", userName });
@@ -201,6 +201,34 @@ test("without repeats the same message is refused where it would make a second t
   await assert.rejects(handler.sendMessage(params, as("ann")), /already_exists: message once was sent before/);
   errors.mock.restore();
   assert.equal((await store.taskOfMessage("once", as("ann"))).id, task.id);
+});
+
+test("the lines of docs/a2a.md keep the tasks of the SDK's server", { timeout: 120_000 }, async (t) => {
+  const { stores: [store], ref } = await created(t, 1), dir = await folder(t, "program");
+  const [, lines] = /^```js\n([^]*?)^```$/m.exec(await fs.readFile(repo("docs/a2a.md"), "utf8"));
+  await fs.mkdir(path.join(dir, "node_modules"));
+  for (const [name, at] of [["mooring-client", "clients/js"], ...["@a2a-js", "express"].map((name) => [name, `e2e/a2a/node_modules/${name}`])]) await fs.symlink(repo(at), path.join(dir, "node_modules", name));
+  await fs.writeFile(path.join(dir, "main.mjs"), `
+    import express from "express";
+    import { AgentCard } from "@a2a-js/sdk";
+    import { AgentEvent } from "@a2a-js/sdk/server";
+    const ref = process.argv[2], app = express(), userBuilder = async () => ({ isAuthenticated: false, userName: "" });
+    const card = AgentCard.fromJSON({ name: "agent", capabilities: {}, supportedInterfaces: [{ url: "http://127.0.0.1/rpc", protocolBinding: "JSONRPC", protocolVersion: "1.0" }] });
+    const executor = {
+      execute: async ({ taskId: id, contextId }, bus) => bus.publish(AgentEvent.task(Task.fromJSON({ id, contextId, status: { state: "TASK_STATE_COMPLETED", timestamp: new Date().toISOString() } }))),
+      async cancelTask() {},
+    };
+    ${lines}
+    const web = app.listen(0, "127.0.0.1", () => console.log(web.address().port));
+  `);
+  const program = spawn(process.execPath, ["main.mjs", ref], { cwd: dir, stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => program.kill("SIGKILL"));
+  const [port] = await once(program.stdout.setEncoding("utf8"), "data");
+  const client = await new ClientFactory().createFromAgentCard(AgentCard.fromJSON({ name: "agent", capabilities: {}, supportedInterfaces: [{ url: `http://127.0.0.1:${port.trim()}/rpc`, protocolBinding: "JSONRPC", protocolVersion: "1.0" }] }));
+  const task = await client.sendMessage(request(message("once", "Work.")));
+  assert.equal(task.status.state, TaskState.TASK_STATE_COMPLETED);
+  assert.equal((await store.load(task.id, as(""))).status.state, TaskState.TASK_STATE_COMPLETED);
+  assert.equal((await client.sendMessage(request(message("once", "Work.")))).id, task.id, "sent again it is the same task");
 });
 
 test("the compiler takes it for a TaskStore", async (t) => {
