@@ -29,13 +29,9 @@ func readme(t *testing.T, heading string) string {
 	return section
 }
 
-func TestReadmeProgram(t *testing.T) {
-	t.Parallel()
-	_, rest, ok := strings.Cut(readme(t, "The Go client in 30 lines"), "```go\n")
-	if !ok {
-		t.Fatal("no program")
-	}
-	program, _, _ := strings.Cut(rest, "```")
+// buildProgram builds a program that a document shows, and returns where in dir it is.
+func buildProgram(t *testing.T, program, dir string) string {
+	t.Helper()
 	source, err := os.MkdirTemp(".", "testprogram-") // below the module, so that it resolves as its own packages do
 	if err != nil {
 		t.Fatal(err)
@@ -44,14 +40,26 @@ func TestReadmeProgram(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(source, "main.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "program"), "./"+source)
+	path := filepath.Join(dir, "program")
+	build := exec.Command("go", "build", "-o", path, "./"+source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	return path
+}
+
+func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
+	_, rest, ok := strings.Cut(readme(t, "The Go client in 30 lines"), "```go\n")
+	if !ok {
+		t.Fatal("no program")
+	}
+	program, _, _ := strings.Cut(rest, "```")
+	dir := t.TempDir()
+	path := buildProgram(t, program, dir)
 	startServer(t, serverConfig{Data: filepath.Join(dir, "srv")})
-	cmd := exec.CommandContext(bounded(t), filepath.Join(dir, "program"))
+	cmd := exec.CommandContext(bounded(t), path)
 	cmd.Dir, cmd.Env = dir, environment("")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
