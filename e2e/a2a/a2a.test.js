@@ -205,7 +205,7 @@ test("without repeats the same message is refused where it would make a second t
 
 test("the lines of docs/a2a.md keep the tasks of the SDK's server", { timeout: 120_000 }, async (t) => {
   const { stores: [store], ref } = await created(t, 1), dir = await folder(t, "program");
-  const [, lines] = /^```js\n([^]*?)^```$/m.exec(await fs.readFile(repo("docs/a2a.md"), "utf8"));
+  const [, lines] = /^### In JavaScript\n[^]*?^```js\n([^]*?)^```$/m.exec(await fs.readFile(repo("docs/a2a.md"), "utf8"));
   await fs.mkdir(path.join(dir, "node_modules"));
   for (const [name, at] of [["mooring-client", "clients/js"], ...["@a2a-js", "express"].map((name) => [name, `e2e/a2a/node_modules/${name}`])]) await fs.symlink(repo(at), path.join(dir, "node_modules", name));
   await fs.writeFile(path.join(dir, "main.mjs"), `
