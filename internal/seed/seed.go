@@ -3,6 +3,7 @@
 package seed
 
 import (
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -29,11 +30,19 @@ func Of(t testing.TB) uint64 {
 	return seed
 }
 
-// Cases is how many of n random cases to try, unless one is asked for: a tenth of them where the race detector watches,
-// for what it alone finds. make test tries all of them without it.
+// Cases is how many of n random cases to try, unless one is asked for: a tenth of them, and one at least, where the race
+// detector watches, for what it alone finds. make test-slow tries all of them without it.
 func Cases(n int) int {
 	if Raced {
-		return n / 10
+		return max(n/10, 1)
 	}
 	return n
+}
+
+// Picks says whether a test tries case i of n that differ in what it runs on, such as a database, and not in what it shows: all
+// of them, or one, which its name decides, where the race detector watches. So some tests race each. make test-slow tries all.
+func Picks(t testing.TB, i, n int) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	return !Raced || int(h.Sum32()%uint32(n)) == i
 }

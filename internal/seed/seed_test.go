@@ -14,3 +14,36 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+func TestPicks(t *testing.T) {
+	const n = 3
+	seen := map[int]bool{}
+	for range 100 {
+		t.Run("test", func(t *testing.T) { // each has another name
+			var picked []int
+			for i := range n {
+				if Picks(t, i, n) {
+					picked = append(picked, i)
+					seen[i] = true
+				}
+			}
+			if want := map[bool]int{true: 1, false: n}[Raced]; len(picked) != want {
+				t.Errorf("of %d it picks %v", n, picked)
+			}
+		})
+	}
+	if len(seen) != n {
+		t.Errorf("all tests pick %v", seen)
+	}
+}
+
+func TestCases(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 5: 1, 100: 10} {
+		if !Raced {
+			want = n
+		}
+		if got := Cases(n); got != want {
+			t.Errorf("of %d cases it tries %d, want %d", n, got, want)
+		}
+	}
+}

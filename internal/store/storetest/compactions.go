@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -117,7 +118,7 @@ var compactedIDs = []string{"m", "m1", "m-1", "m.1", "m10", "m1.", "n", "a"}
 func testCompactions(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	space := f.space().ID
-	for seed := range uint64(6) {
+	for seed := range uint64(seed.Cases(6)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := newAuthor(space)
 		_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)

@@ -26,7 +26,7 @@ type replicas struct {
 func beginReplicas(t *testing.T, fresh Fresh, n int, seed uint64) *replicas {
 	t.Helper()
 	db := fresh(t)
-	f := open(t, db)
+	f := begin(t, func(testing.TB) Database { return db })
 	s := &replicas{twin: &twin{fixture: f, model: memtx.New(), seed: seed}, all: []*store.Store{f.Store}}
 	for db.Shared && len(s.all) < n {
 		s.all = append(s.all, open(t, db).Store)
@@ -54,7 +54,7 @@ func (s *replicas) both(what string, do func(session.Tx) error) {
 // servers in turns, which do not know of one another.
 func testReplicaScripts(t *testing.T, fresh Fresh) {
 	s := beginReplicas(t, fresh, 3, 0)
-	for _, seed := range []uint64{1, 2, 3, uint64(s.load(&session.ReadSet{}).Now)} {
+	for _, seed := range s.seeds(1, 2, 3) {
 		s.twin.seed, s.twin.model = seed, memtx.New()
 		script, turns := newScript(s.twin), rand.New(rand.NewPCG(seed, 2))
 		for i := range 120 {

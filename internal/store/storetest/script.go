@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
@@ -89,6 +90,13 @@ type script struct {
 	lengths map[string]int      // session and part → the text's length, as far as known
 	trims   bool                // logs are trimmed: nobody forks an earlier state, revokes an owner, who ends turns, or purges, which touches what the model still has
 	oldest  int                 // the number of the first message that is written to
+}
+
+// seeds are those of random scripts: some that are the same each time, and one by the clock.
+func (f *fixture) seeds(fixed ...uint64) []uint64 {
+	f.Helper()
+	all := append(fixed, uint64(f.load(&session.ReadSet{}).Now))
+	return all[:seed.Cases(len(all))]
 }
 
 func newScript(w *twin) *script {

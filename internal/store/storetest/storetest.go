@@ -27,6 +27,8 @@ type Database struct {
 	// Shared says that any number of stores may be open at once, and hear of
 	// each other. Where it is false the second one is refused.
 	Shared bool
+
+	opened *store.Store // what tests share that need no store of their own
 }
 
 // Fresh makes an empty database for a test, gone when the test ends.
@@ -45,7 +47,8 @@ func Run(t *testing.T, fresh Fresh) {
 // appends is in it.
 func RunTogether(t *testing.T, fresh Fresh) {
 	if db := fresh(t); db.Shared {
-		// The others' ids never meet, and making databases takes time.
+		// The others' ids never meet, and making databases takes time, as connecting to them does.
+		db.opened = open(t, db).Store
 		fresh = func(testing.TB) Database { return db }
 	}
 	run(t, sharedTests, fresh)
@@ -266,10 +269,16 @@ func whole[P any](page interface{ Shown(*capability.Grant) P }, err error) (all 
 	return all, err
 }
 
-// begin opens a store on an empty database for the time of a test.
+// begin gives a test a store on a database in which nobody else has what it makes.
 func begin(t testing.TB, fresh Fresh) *fixture {
 	t.Helper()
-	return open(t, fresh(t))
+	db := fresh(t)
+	if db.opened == nil {
+		return open(t, db)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	t.Cleanup(cancel)
+	return &fixture{TB: t, ctx: ctx, Store: db.opened}
 }
 
 func open(t testing.TB, db Database) *fixture {

@@ -325,7 +325,7 @@ func (s *script) endTurns() {
 // model that is never trimmed.
 func testTrimScripts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	for _, seed := range []uint64{1, uint64(f.load(&session.ReadSet{}).Now)} {
+	for _, seed := range f.seeds(1) {
 		s := newScript(&twin{fixture: f, model: memtx.New(), seed: seed})
 		s.trims = true
 		for i := range 48 {
