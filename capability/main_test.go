@@ -6,10 +6,12 @@ package capability_test
 import (
 	"flag"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "2000", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(seed.Cases(2000)), "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil { // the command line is parsed later and wins
 			panic(err)
 		}

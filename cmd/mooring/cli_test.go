@@ -21,8 +21,9 @@ import (
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
 // cliRig is a data folder, a home folder and a server that comes and goes.
@@ -167,16 +168,20 @@ func (r *cliRig) failsIn(in string, code int, words string, args ...string) {
 // onSQLite runs a test of what the packages below show on both databases.
 func onSQLite(t *testing.T, test func(t *testing.T, database string)) { test(t, "") }
 
-// onBoth runs a test on SQLite and on Postgres.
+// onBoth runs a test on SQLite and on Postgres, or on one of them (seed.Picks).
 func onBoth(t *testing.T, test func(t *testing.T, database string)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, "")
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, pgtest.URL(t))
-	})
+	if seed.Picks(t, 0, 2) {
+		t.Run("sqlite", func(t *testing.T) {
+			t.Parallel()
+			test(t, "")
+		})
+	}
+	if seed.Picks(t, 1, 2) {
+		t.Run("postgres", func(t *testing.T) {
+			t.Parallel()
+			test(t, teststore.PostgresURL(t))
+		})
+	}
 }
 
 func TestRecordingsImportAndExport(t *testing.T) {
@@ -307,9 +312,13 @@ func TestAppendOfflineDrainsByItself(t *testing.T) {
 	})
 }
 
+// pollInterval is between two commands that look whether something has happened: without it, they would take the processors
+// from what makes it happen.
+const pollInterval = 30 * time.Millisecond
+
 // soon polls for a condition that must come true.
 func (r *cliRig) soon(cond func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(pollInterval) {
 		if cond() {
 			return true
 		}

@@ -24,7 +24,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
 // patience is how long anything may take that happens by itself.
@@ -38,14 +39,17 @@ type database struct {
 
 var (
 	onSQLite   = database{"sqlite", func(testing.TB) string { return "" }}
-	onPostgres = database{"postgres", pgtest.URL}
+	onPostgres = database{"postgres", teststore.PostgresURL}
 )
 
-// onBoth runs a test on both databases, in parallel.
+// onBoth runs a test on both databases, in parallel, or on one of them (seed.Picks).
 func onBoth(t *testing.T, test func(t *testing.T, db database)) {
 	t.Helper()
 	t.Parallel()
-	for _, db := range []database{onSQLite, onPostgres} {
+	for i, db := range []database{onSQLite, onPostgres} {
+		if !seed.Picks(t, i, 2) {
+			continue
+		}
 		t.Run(db.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, db)

@@ -9,22 +9,30 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-// OnBoth runs f on each kind of database.
+// OnBoth runs f on each kind of database, or on one of them (seed.Picks): storetest shows that they do the same.
 func OnBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		f(t, SQLite(t))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		f(t, Postgres(t, PostgresURL(t)))
-	})
+	onBoth(t, func(t *testing.T) { f(t, SQLite(t)) }, func(t *testing.T) { f(t, Postgres(t, PostgresURL(t))) })
+}
+
+func onBoth(t *testing.T, onSQLite, onPostgres func(t *testing.T)) {
+	for i, on := range []struct {
+		name string
+		run  func(t *testing.T)
+	}{{"sqlite", onSQLite}, {"postgres", onPostgres}} {
+		if seed.Picks(t, i, 2) {
+			t.Run(on.name, func(t *testing.T) {
+				t.Parallel()
+				on.run(t)
+			})
+		}
+	}
 }
 
 // OnFailing is OnBoth for stores whose statements can be told to fail, but for those that no caller waits for.
@@ -32,14 +40,11 @@ func OnFailing(t *testing.T, f func(t *testing.T, st *store.Store, s *stmtfault.
 	aside := func(sql string) bool {
 		return strings.Contains(sql, "pg_notify") || strings.Contains(sql, "LISTEN") || sql == "rollback"
 	}
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
+	onBoth(t, func(t *testing.T) {
 		d := stmtfault.SQLite(t, aside)
 		st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Driver: d.Name()})
 		f(t, open(t, st, err), &d.Statements)
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
+	}, func(t *testing.T) {
 		p := stmtfault.Postgres(t, PostgresURL(t), aside)
 		f(t, Postgres(t, p.URL()), &p.Statements)
 	})
