@@ -176,7 +176,7 @@ func TestExpiryIsAuditedOnce(t *testing.T) {
 	st := one.server.cfg.Store
 	p := one.dial()
 	m := one.create(p)
-	soon := rowOf(t, st, m.id).Created + 500
+	soon := rowOf(t, st, m.id).Created + 3000 // they are all to be there by then
 	var refs []string
 	var ops []ledger.Intent // together, so that none runs out before the last is there
 	share := func(expires int64) string {
