@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -159,7 +160,7 @@ func TestCodesAtStatements(t *testing.T) {
 		}
 		for _, f := range d.Failures {
 			for _, name := range []string{"Commit", "Status"} {
-				for at := 1; at <= 12 && d.checkFailing(t, name, verbs[name], at, f); at++ {
+				for at := 1; at <= seed.Cases(12) && d.checkFailing(t, name, verbs[name], at, f); at++ {
 				}
 			}
 		}

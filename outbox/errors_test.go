@@ -21,6 +21,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
@@ -209,7 +210,7 @@ func TestErrorsOfVerbs(t *testing.T) {
 	for name, verb := range verbs {
 		for _, after := range []bool{false, true} {
 			met := 0
-			for at := 1; at <= 6; at++ { // to open one takes more, all of the same kind
+			for at := 1; at <= seed.Cases(6); at++ { // to open one takes more, all of the same kind
 				cut.set(at, after)
 				err := verb(limited(t))
 				if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
@@ -233,9 +234,9 @@ func (m *model) check(t *rapid.T, b *Box, srv *fakeServer, sessions []string) {
 
 func TestExactlyOnceInOrder(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
-		n, most := 0, 25
+		n, most := 0, seed.Cases(25)
 		if p.kind == "postgres" {
-			most = 8
+			most = seed.Cases(8)
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			if n++; n <= most { // -count runs more
