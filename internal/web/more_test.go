@@ -87,7 +87,7 @@ func TestPiecesOfAPage(t *testing.T) {
 			add(fmt.Sprintf("many%d", i), []string{"user", "assistant", "assistant"}[i%3], 1, 10)
 		}
 		add("orphan", "", 130, 10)
-		add("wide", "assistant", 6, 200<<10) // each part is larger than a piece
+		add("wide", "assistant", 6, 40<<10) // each part is larger than a piece
 		add("none", "user", 0, 0)
 		add("last", "assistant", 150, 10) // its last parts are shown
 		m.do(ops...)
