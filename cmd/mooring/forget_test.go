@@ -361,7 +361,7 @@ func TestVerifySaysWhatItCouldNot(t *testing.T) {
 	id := r.leak("ses_trimmed")
 	late := r.shareTo("late", id, "--rights", "read", "--from", "9")
 	deadline := time.Now().Add(servePatience)
-	for !strings.Contains(r.ok("session", "verify", id), "not verified: the log was trimmed and starts after cursor 9") {
+	for ; !strings.Contains(r.ok("session", "verify", id), "not verified: the log was trimmed and starts after cursor 9"); time.Sleep(pollInterval) {
 		if time.Now().After(deadline) {
 			t.Fatal("the log is never trimmed")
 		}

@@ -96,6 +96,7 @@ func TestServeByteStreamsAndMetrics(t *testing.T) {
 		t.Errorf("metrics: %s", text)
 	}
 	for deadline := time.Now().Add(time.Minute); strings.Contains(text, "\ngo_gc_gogc_percent 100\n"); text = scrape(t, s.banner.Metrics) {
+		time.Sleep(pollInterval)
 		if time.Now().After(deadline) {
 			t.Fatal("little lives in the server, and it collects whenever that has doubled")
 		}

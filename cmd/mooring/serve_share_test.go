@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -327,7 +326,7 @@ func TestSharingBehindAProxy(t *testing.T) {
 		done := make(chan int, 1)
 		go func() { done <- runContext(ctx, args, strings.NewReader(""), &out, &errOut) }()
 		var at []string
-		for end := time.Now().Add(30 * time.Second); at == nil && time.Now().Before(end); runtime.Gosched() {
+		for end := time.Now().Add(30 * time.Second); at == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			at = regexp.MustCompile(`listening on (\S+)`).FindStringSubmatch(out.String())
 		}
 		if at == nil {

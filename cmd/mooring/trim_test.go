@@ -17,7 +17,7 @@ func TestTailOfATrimmedLogSaysWhereItStarts(t *testing.T) {
 		id := r.importSmall()
 		before := r.ok("session", "export", id)
 		deadline := time.Now().Add(servePatience)
-		for !strings.Contains(r.runIn("", "session", "tail", id).err, "cursor_expired: the server has let go of the events before cursor 4: --from 3") {
+		for ; !strings.Contains(r.runIn("", "session", "tail", id).err, "cursor_expired: the server has let go of the events before cursor 4: --from 3"); time.Sleep(pollInterval) {
 			if time.Now().After(deadline) {
 				t.Fatal("the log is never trimmed")
 			}
