@@ -3,13 +3,15 @@ package a2ahttp
 // The routes, and how a request comes to the SDK's handlers.
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
+	"sync"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 	"github.com/a2aproject/a2a-go/v2/log"
-	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
@@ -58,12 +60,16 @@ func Handlers(cfg httpapi.Config, version string) map[string]http.Handler {
 		}}),
 		RPCPath: httpapi.NewHandler(cfg, httpapi.HandlerOptions{Path: RPCPath, Refusal: refuseRPC, Routes: httpapi.RouteTable{
 			RPCPath: {http.MethodPost: s.pass(rpc, func(body []byte) bool {
-				method := gjson.GetBytes(body, "method").Str
-				return streams[method] || method == "SendMessage" && waits(gjson.GetBytes(body, "params"))
+				var asked struct {
+					Method string
+					Params json.RawMessage
+				}
+				decode(body, &asked)
+				return streams[asked.Method] || asked.Method == "SendMessage" && waits(asked.Params)
 			})},
 		}}),
 		RESTPath: httpapi.NewHandler(cfg, httpapi.HandlerOptions{Path: RESTPath, Refusal: refuseREST, Routes: httpapi.RouteTable{
-			RESTPath + "message:send":                                  {http.MethodPost: s.pass(rest, func(body []byte) bool { return waits(gjson.ParseBytes(body)) })},
+			RESTPath + "message:send":                                  {http.MethodPost: s.pass(rest, waits)},
 			RESTPath + "message:stream":                                {http.MethodPost: stream},
 			RESTPath + "tasks":                                         {http.MethodGet: list},
 			RESTPath + "tasks/{task}":                                  {http.MethodGet: oneTask, http.MethodPost: oneTask},
@@ -75,7 +81,17 @@ func Handlers(cfg httpapi.Config, version string) map[string]http.Handler {
 }
 
 // waits reports whether a request to send a message waits for the task's end.
-func waits(send gjson.Result) bool { return !send.Get("configuration.returnImmediately").Bool() }
+func waits(send []byte) bool {
+	var asked struct {
+		Configuration struct{ ReturnImmediately bool }
+	}
+	decode(send, &asked)
+	return !asked.Configuration.ReturnImmediately
+}
+
+// decode decodes a value as the SDK's handlers do, which of members that stand twice, or in other letters, take the last: what
+// they will do is known by nothing else. What they refuse is left as it is.
+func decode(text []byte, to any) { _ = json.NewDecoder(bytes.NewReader(text)).Decode(to) }
 
 // server implements the SDK's RequestHandler, for the call that a context has.
 type server struct {
@@ -83,10 +99,50 @@ type server struct {
 	version string
 }
 
-// call is one request.
+// call is one request. The SDK makes a stream's events in a goroutine of its own, which it does not wait for.
 type call struct {
 	q    *httpapi.Request
 	live *objects.Capability
+
+	streaming sync.Mutex // held while events are made
+	over      bool       // guarded by streaming: the request is answered
+
+	mu   sync.Mutex
+	held []func() // release what is charged for what is not written yet
+}
+
+// begin locks streaming, unless the request is answered.
+func (c *call) begin() bool {
+	c.streaming.Lock()
+	if c.over {
+		c.streaming.Unlock()
+	}
+	return !c.over
+}
+
+// charged keeps what is charged for a part of the answer, which the SDK has by now, until that is written.
+func (c *call) charged(held []func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = append(c.held, held...)
+}
+
+// written releases what is charged for what is written.
+func (c *call) written() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, release := range c.held {
+		release()
+	}
+	c.held = nil
+}
+
+// end waits until no more events are made. The call's context has ended.
+func (c *call) end() {
+	c.streaming.Lock()
+	c.over = true
+	c.streaming.Unlock()
+	c.written()
 }
 
 type callKey struct{}
@@ -97,11 +153,11 @@ func (s *server) pass(handler http.Handler, long func(body []byte) bool) httpapi
 	return func(q *httpapi.Request) *fault.Error {
 		ctx, cancel := context.WithCancel(q.ClientCtx)
 		defer cancel()
-		c, refused := q.Credentials()
+		shown, refused := q.Credentials()
 		if refused != nil {
 			return refused
 		}
-		live, refused := q.Restore(ctx, &c)
+		live, refused := q.Restore(ctx, &shown)
 		if refused != nil {
 			return refused
 		}
@@ -124,17 +180,40 @@ func (s *server) pass(handler http.Handler, long func(body []byte) bool) httpapi
 			stop := context.AfterFunc(q.Context(), cancel)
 			defer stop()
 		}
-		ctx = log.AttachLogger(context.WithValue(ctx, callKey{}, &call{q, live}), s.cfg.Log)
-		handler.ServeHTTP(flusher{q.W}, q.WithContext(ctx))
+		c := &call{q: q, live: live}
+		defer func() {
+			cancel()
+			c.end()
+		}()
+		ctx = log.AttachLogger(context.WithValue(ctx, callKey{}, c), s.cfg.Log)
+		h := q.W.Header()
+		handler.ServeHTTP(flusher{q.W, c, h["Connection"], h["Cache-Control"]}, q.WithContext(ctx))
 		return nil
 	}
 }
 
 // flusher is an http.Flusher, which the SDK asks for.
-type flusher struct{ *httpkit.PacedWriter }
+type flusher struct {
+	*httpkit.PacedWriter
+	call              *call
+	connection, cache []string // of the answer's header
+}
+
+// WriteHeader implements http.ResponseWriter. The SDK has headers of its own for streams, by which their connections would be kept.
+func (w flusher) WriteHeader(status int) {
+	h := w.Header()
+	h["Cache-Control"] = w.cache
+	if delete(h, "Connection"); w.connection != nil {
+		h["Connection"] = w.connection
+	}
+	w.PacedWriter.WriteHeader(status)
+}
 
 // Flush implements http.Flusher. After one that failed the next write fails, too.
-func (w flusher) Flush() { _ = w.PacedWriter.Flush() }
+func (w flusher) Flush() {
+	_ = w.PacedWriter.Flush()
+	w.call.written()
+}
 
 // callOf returns the call that a context has.
 func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }

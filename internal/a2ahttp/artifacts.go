@@ -200,6 +200,27 @@ func fileOf(value gjson.Result) *a2a.Part {
 	return p
 }
 
+// firstBytes is about how much of its artifacts the task has that a stream begins with.
+const firstBytes = 4 * pieceBytes
+
+// split splits the events of artifacts where the first have about firstBytes: the clients' lines are bounded.
+func split(events []a2a.Event) (first, rest []a2a.Event) {
+	size := 0
+	for _, e := range events {
+		u, ok := e.(*a2a.TaskArtifactUpdateEvent)
+		if !ok {
+			continue
+		}
+		part := u.Artifact.Parts[0]
+		if size += len(part.Text()) + len(part.Raw()); size <= firstBytes {
+			first = append(first, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return first, rest
+}
+
 // fold returns the artifacts that events come to, each with one part.
 func fold(events []a2a.Event) []*a2a.Artifact {
 	var all []*a2a.Artifact
@@ -228,7 +249,9 @@ func fold(events []a2a.Event) []*a2a.Artifact {
 		}
 	}
 	for id, b := range texts {
-		all[index[id]].Parts = a2a.ContentParts{a2a.NewTextPart(b.String())}
+		whole := *all[index[id]] // that of an event stays as it is
+		whole.Parts = a2a.ContentParts{a2a.NewTextPart(b.String())}
+		all[index[id]] = &whole
 	}
 	return all
 }

@@ -17,6 +17,7 @@
 //
 //	a request    package httpapi's
 //	a wait       SendMessage waits for the task's end as long as its client does, and counts as a stream
-//	a task       what is read of it is charged to the ref (Request.Hold), from 64 KiB on
+//	a task       what is read of it is charged to the ref (Request.Hold), from 64 KiB on, until it is written
+//	a stream     begins with the task and some MiB of its artifacts; what is more follows as events of its own
 //	a list       100 tasks a page; each page reads the keys of all tasks of the ref
 package a2ahttp

@@ -19,6 +19,9 @@ import (
 
 var _ a2asrv.RequestHandler = (*server)(nil)
 
+// freeBytes is how many bytes of values may be held without being charged.
+const freeBytes = 64 << 10
+
 // cancelWait is how long CancelTask waits for the end of a turn.
 const cancelWait = 10 * time.Second
 
@@ -29,7 +32,7 @@ type task struct {
 	of      a2a.TaskInfo
 	message *a2a.Message // that it was asked by
 
-	held []func() // release what was charged for it
+	held []func() // release what is charged for it
 }
 
 // read reads a task of the call's ref.
@@ -46,18 +49,40 @@ func (s *server) read(ctx context.Context, c *call, id a2a.TaskID) (*task, error
 	if asked == nil || prompts.AskedUnder(asked) != c.live.Ref() {
 		return nil, noTask()
 	}
+	if err := t.keep(2 * len(asked)); err != nil {
+		return nil, s.refuse(c, err)
+	}
 	t.message = messageOf(t.of, gjson.GetBytes(asked, "payload"))
 	return t, nil
 }
 
+// keep charges n bytes, if they are not few, until the task is given.
+func (t *task) keep(n int) error {
+	if n <= 2*freeBytes {
+		return nil
+	}
+	release, refused := t.hold(n)
+	if refused != nil {
+		return refused
+	}
+	t.held = append(t.held, release)
+	return nil
+}
+
 func (t *task) hold(n int) (func(), *fault.Error) { return t.q.Hold(t.live.Ref(), n) }
 
-// release releases what was charged for the task as a whole.
+// release releases what is charged for the task, of which nothing is kept.
 func (t *task) release() {
 	for _, release := range t.held {
 		release()
 	}
-	t.held = nil
+	t.held, t.message = nil, nil
+}
+
+// given says that the call has been given the task, which stays charged until the answer is written.
+func (t *task) given() {
+	t.call.charged(t.held)
+	t.held, t.message = nil, nil
 }
 
 // whole is a Sink that keeps what a task has, charged to its ref.
@@ -69,30 +94,35 @@ type whole struct {
 
 // Flush implements prompts.Sink.
 func (w *whole) Flush() error {
-	if more := w.bytes - w.charged; more > 64<<10 {
-		release, refused := w.t.hold(2 * more)
-		if refused != nil {
-			return refused
-		}
-		w.t.held = append(w.t.held, release)
+	if more := w.bytes - w.charged; more > freeBytes {
 		w.charged = w.bytes
+		return w.t.keep(2 * more)
 	}
 	return nil
 }
 
 // snapshot returns the task as it is. history is as a request names it; nil for all.
 func (s *server) snapshot(ctx context.Context, t *task, a *artifacts, history *int) (*a2a.Task, error) {
+	one, events, err := s.begun(ctx, t, a, history)
+	if err == nil {
+		one.Artifacts = fold(events)
+	}
+	return one, err
+}
+
+// begun is snapshot, but for the artifacts, which the events come to.
+func (s *server) begun(ctx context.Context, t *task, a *artifacts, history *int) (*a2a.Task, []a2a.Event, error) {
 	one := &a2a.Task{ID: t.of.TaskID, ContextID: t.of.ContextID, Status: statusOf(t.of, &t.Prompt)}
 	if history == nil || *history > 0 {
 		one.History = []*a2a.Message{t.message}
 	}
-	if a != nil {
-		if err := t.Put(ctx, &whole{artifacts: a, t: t}); err != nil {
-			return nil, s.refuse(t.call, err)
-		}
-		one.Artifacts = fold(a.take())
+	if a == nil {
+		return one, nil, nil
 	}
-	return one, nil
+	if err := t.Put(ctx, &whole{artifacts: a, t: t}); err != nil {
+		return nil, nil, s.refuse(t.call, err)
+	}
+	return one, a.take(), nil
 }
 
 // send asks for what a message says, and returns the task's id. The same message is the same task.
@@ -138,16 +168,16 @@ func (s *server) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 	if err != nil {
 		return nil, err
 	}
-	defer t.release()
 	if req.Config == nil || !req.Config.ReturnImmediately {
+		t.release()
 		if err := t.Wait(ctx); err != nil {
 			return nil, s.refuse(c, err)
 		}
 		if t, err = s.read(ctx, c, id); err != nil {
 			return nil, err
 		}
-		defer t.release()
 	}
+	defer t.given()
 	var history *int
 	if req.Config != nil {
 		history = req.Config.HistoryLength
@@ -159,6 +189,10 @@ func (s *server) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 func (s *server) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		c := callOf(ctx)
+		if !c.begin() {
+			return
+		}
+		defer c.streaming.Unlock()
 		id, err := s.send(c, req)
 		if err == nil {
 			var t *task
@@ -175,7 +209,12 @@ func (s *server) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 // SubscribeToTask implements a2asrv.RequestHandler.
 func (s *server) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		t, err := s.read(ctx, callOf(ctx), req.ID)
+		c := callOf(ctx)
+		if !c.begin() {
+			return
+		}
+		defer c.streaming.Unlock()
+		t, err := s.read(ctx, c, req.ID)
 		switch {
 		case err == nil && t.State.Ended():
 			err = refusal(a2a.ErrUnsupportedOperation, "the task has ended: get it")
@@ -217,16 +256,23 @@ func (l *following) Flush() error {
 
 // stream yields a task as it is, and then what comes of it, until it has ended.
 func (s *server) stream(ctx context.Context, t *task, yield func(a2a.Event, error) bool) error {
-	defer t.release()
+	defer t.given()
 	a := newArtifacts(t.of)
-	now, err := s.snapshot(ctx, t, a, nil)
+	now, events, err := s.begun(ctx, t, a, nil)
 	if err != nil {
 		return err
 	}
+	first, rest := split(events)
+	now.Artifacts = fold(first)
 	if !yield(now, nil) {
 		return errStopped
 	}
-	t.release()
+	for _, e := range rest {
+		if !yield(e, nil) {
+			return errStopped
+		}
+	}
+	t.given()
 	if t.State.Ended() {
 		return nil
 	}
@@ -249,7 +295,7 @@ func (s *server) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Tas
 	if err != nil {
 		return nil, err
 	}
-	defer t.release()
+	defer t.given()
 	return s.snapshot(ctx, t, newArtifacts(t.of), req.HistoryLength)
 }
 
@@ -270,6 +316,11 @@ func (s *server) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if t != nil {
+			t.given()
+		}
+	}()
 	waiting, cancel := context.WithTimeout(ctx, cancelWait)
 	defer cancel()
 	if t.State == session.RequestOpen {
@@ -277,6 +328,7 @@ func (s *server) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 		if refused != nil && refused.Code != fault.Conflict && refused.Code != fault.RequestEnded { // an agent has just taken it, or it has just ended
 			return nil, s.refuse(c, refused)
 		}
+		t.release()
 		if t, err = s.read(ctx, c, req.ID); err != nil {
 			return nil, err
 		}
@@ -301,10 +353,10 @@ func (s *server) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 	if err := t.Wait(waiting); err != nil && waiting.Err() == nil {
 		return nil, s.refuse(c, err)
 	}
+	t.release()
 	if t, err = s.read(ctx, c, req.ID); err != nil {
 		return nil, err
 	}
-	defer t.release()
 	return s.snapshot(ctx, t, newArtifacts(t.of), nil)
 }
 

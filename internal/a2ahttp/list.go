@@ -53,11 +53,15 @@ func (s *server) ListTasks(ctx context.Context, req *a2a.ListTasksRequest) (*a2a
 		}
 		if req.Status != a2a.TaskStateUnspecified {
 			t, err := s.read(ctx, c, id)
-			if errors.Is(err, a2a.ErrTaskNotFound) || err == nil && statusOf(t.of, &t.Prompt).State != req.Status {
+			if errors.Is(err, a2a.ErrTaskNotFound) {
 				continue
 			}
 			if err != nil {
 				return nil, err
+			}
+			t.release()
+			if statusOf(t.of, &t.Prompt).State != req.Status {
+				continue
 			}
 		}
 		all = append(all, changelist.Item[a2a.TaskID]{Cursor: last.cursor, Of: id})
@@ -73,7 +77,7 @@ func (s *server) ListTasks(ctx context.Context, req *a2a.ListTasksRequest) (*a2a
 		if err != nil {
 			return nil, err
 		}
-		defer t.release()
+		defer t.given()
 		var a *artifacts
 		if req.IncludeArtifacts {
 			a = newArtifacts(t.of)

@@ -53,15 +53,17 @@ func (q *Request) Hold(ref string, n int) (release func(), refused *fault.Error)
 
 var errNoMemory = fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
 
-// BufferBody reads the body, and has whoever handles the request read it once more. It stays charged to a ref until done is
-// called, even if the answer is a stream.
+// BufferBody reads the body, and has whoever handles the request read it once more. It stays charged to a ref, as ReadBytes
+// charges it, until done is called, even if the answer is a stream.
 func (q *Request) BufferBody(ref string) (text []byte, done func(), refused *fault.Error) {
 	if text, refused = q.ReadBytes(ref); refused != nil {
 		return nil, nil, refused
 	}
-	if done, refused = q.Hold(ref, len(text)); refused != nil { // a stream lets go of what the request has read
-		return nil, nil, refused
+	if unused := cap(text) - len(text); unused > len(text) {
+		text = bytes.Clone(text)
+		q.memory.Shrink(int64(2 * unused))
 	}
+	done, q.memory = q.memory.Close, nil // or a stream would let go of it
 	q.Body = io.NopCloser(bytes.NewReader(text))
 	return text, done, nil
 }
@@ -69,7 +71,7 @@ func (q *Request) BufferBody(ref string) (text []byte, done func(), refused *fau
 // ReadBytes reads the body, whatever it is, charged to a ref.
 func (q *Request) ReadBytes(ref string) ([]byte, *fault.Error) {
 	_, known := q.api.cfg.Server.MemoryBudgets()
-	q.memory = known.Open(ref)
+	q.memory, q.bodyRead = known.Open(ref), true
 	limit := int64(q.api.cfg.BodyBytes)
 	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send less at once", limit)
 	if q.ContentLength > limit {

@@ -32,7 +32,8 @@ type Request struct {
 	done      func()             // ends its count as a connection
 	streaming bool               // see BeginStream
 	ref       string             // the first that was restored
-	memory    *membudget.Account // for its body; nil if none was read
+	memory    *membudget.Account // for its body; nil if none was read, or if whoever handles it has it (BufferBody)
+	bodyRead  bool
 }
 
 // release releases the request's memory and its connection count.
@@ -53,9 +54,11 @@ func (q *Request) BeginStream() *fault.Error {
 	q.done() // or it would count twice
 	q.done = func() {}
 	r := q.Request
-	if q.memory != nil { // the body was read to its end
+	if q.memory != nil {
 		q.memory.Close()
 		q.memory = nil
+	}
+	if q.bodyRead { // to its end
 		read := *r
 		read.ContentLength = 0
 		r = &read
