@@ -51,7 +51,7 @@ func (s *Store) List(ctx context.Context, req *a2a.ListTasksRequest) (*a2a.ListT
 				return nil, fmt.Errorf("the value of %s: %w", e.Key, err)
 			}
 			if t != nil && matches(t, req) {
-				all = append(all, changelist.Item[*a2a.Task]{Cursor: e.Cursor, Of: t})
+				all = append(all, changelist.Item[*a2a.Task]{Cursor: e.Cursor, ID: string(t.ID), Of: t})
 			}
 		}
 		cursor = cmp.Or(cursor, page.Cursor)

@@ -124,7 +124,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
-	for _, token := range []string{"x", "t.1", "t.x.1", "u.1.1", "t.0.0", "t.1.-1"} {
+	for _, token := range []string{"x", "t.1", "t.x.1", "u.1.1", "t.0.0", "t.1.-1", "t.1.1", "t.0.0.x", "t.1.-1.x"} {
 		if _, err := store.List(t.Context(), &a2a.ListTasksRequest{PageToken: token}); !errors.Is(err, a2a.ErrParseError) {
 			t.Errorf("%s: %v", token, err)
 		}

@@ -64,7 +64,7 @@ func (s *server) ListTasks(ctx context.Context, req *a2a.ListTasksRequest) (*a2a
 				continue
 			}
 		}
-		all = append(all, changelist.Item[a2a.TaskID]{Cursor: last.cursor, Of: id})
+		all = append(all, changelist.Item[a2a.TaskID]{Cursor: last.cursor, ID: string(id), Of: id})
 	}
 	total := len(all)
 	page, next := changelist.Page(at, cursor, all, size)

@@ -12,15 +12,17 @@ import (
 
 // Item is an item of a list.
 type Item[T any] struct {
-	Cursor uint64 // of its last change
+	Cursor uint64 // of its last change; several may have one, as all that a fork has of its source
+	ID     string // tells these apart
 	Of     T
 }
 
 // Token is where a list goes on. The zero value is its beginning.
 type Token struct {
 	began   uint64 // the log's cursor at the first page
-	last    uint64 // the cursor of the last item that was given; at first, one more than began
-	changed bool   // it goes on with those that have changed since it began
+	last    uint64 // the cursor of the last item that was given, and its id; at first, one more than began
+	lastID  string
+	changed bool // it goes on with those that have changed since it began
 }
 
 // Page returns the items of a page, of all that there are as of a cursor, which it sorts, and the token of the next page; "" if
@@ -29,28 +31,30 @@ func Page[T any](at Token, cursor uint64, all []Item[T], size int) (page []Item[
 	if at.began == 0 {
 		at = Token{began: cursor, last: cursor + 1}
 	}
-	slices.SortFunc(all, func(a, b Item[T]) int { return cmp.Compare(b.Cursor, a.Cursor) })
+	slices.SortFunc(all, func(a, b Item[T]) int { return cmp.Or(cmp.Compare(b.Cursor, a.Cursor), strings.Compare(a.ID, b.ID)) })
 	if !at.changed {
 		for _, i := range all {
-			if i.Cursor < at.last {
+			if i.Cursor <= at.began && (i.Cursor < at.last || i.Cursor == at.last && i.ID > at.lastID) {
 				page = append(page, i)
 			}
 		}
 		if len(page) > size {
 			page = page[:size]
-			return page, Token{began: at.began, last: page[size-1].Cursor}.String()
+			last := page[size-1]
+			return page, Token{began: at.began, last: last.Cursor, lastID: last.ID}.String()
 		}
-		at.changed, at.last = true, at.began
+		at = Token{began: at.began, last: at.began + 1, changed: true}
 	}
-	slices.Reverse(all)
+	slices.SortFunc(all, func(a, b Item[T]) int { return cmp.Or(cmp.Compare(a.Cursor, b.Cursor), strings.Compare(a.ID, b.ID)) })
 	for _, i := range all {
-		if i.Cursor <= at.last {
+		if i.Cursor < at.last || i.Cursor == at.last && i.ID <= at.lastID {
 			continue
 		}
 		if len(page) == size {
 			return page, at.String()
 		}
-		page, at.last = append(page, i), i.Cursor
+		page = append(page, i)
+		at.last, at.lastID = i.Cursor, i.ID
 	}
 	return page, ""
 }
@@ -61,7 +65,7 @@ func (at Token) String() string {
 	if at.changed {
 		kind = "c"
 	}
-	return fmt.Sprintf("%s.%d.%d", kind, at.began, at.last)
+	return fmt.Sprintf("%s.%d.%d.%s", kind, at.began, at.last, at.lastID)
 }
 
 // Parse parses a token's text; "" is the first page's. ok is false for what is none.
@@ -69,11 +73,11 @@ func Parse(text string) (at Token, ok bool) {
 	if text == "" {
 		return at, true
 	}
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 || parts[0] != "t" && parts[0] != "c" {
+	parts := strings.SplitN(text, ".", 4)
+	if len(parts) != 4 || parts[0] != "t" && parts[0] != "c" {
 		return Token{}, false
 	}
-	at.changed = parts[0] == "c"
+	at.changed, at.lastID = parts[0] == "c", parts[3]
 	for i, n := range []*uint64{&at.began, &at.last} {
 		var err error
 		if *n, err = strconv.ParseUint(parts[i+1], 10, 64); err != nil {

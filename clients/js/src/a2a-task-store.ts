@@ -6,7 +6,7 @@ import type { Promised, Results } from "./batch.js";
 import type { Session } from "./client.js";
 import { fault } from "./fault.js";
 import { jsonText, type Outcome, outcomeError } from "./intent.js";
-import { pageOf, placeOf } from "./a2a_pages.js";
+import { firstPlace, pageOf, placeOf } from "./a2a_pages.js";
 import { joined, type JSONTask, keysOf, newMessages, rebase, sentKey, type Split, split, taskKey, taskPrefix } from "./a2a_rows.js";
 
 /** A task, as far as the store looks at it. */
@@ -140,7 +140,7 @@ export class A2ATaskStore<T extends A2ATask> {
   async list(request: A2AListRequest, context: A2AContext): Promise<A2AListPage<T>> {
     const user = this.#user(context), size = request.pageSize ?? defaultPage, { Task } = this.#options;
     if (!Number.isInteger(size) || size < 1 || size > maxPage) throw fault("bad_argument", `a page has 1 to ${maxPage} tasks`);
-    const place = placeOf(request.pageToken ?? ""), all: { cursor: number; task: T }[] = [];
+    const place = placeOf(request.pageToken ?? ""), all: { cursor: number; id: string; task: T }[] = [];
     await this.#settle();
     let cursor = 0;
     for (let after: string | undefined; after !== ""; ) {
@@ -149,12 +149,12 @@ export class A2ATaskStore<T extends A2ATask> {
         const own = JSON.parse(e.payload) as Own;
         if (own.user !== user) continue;
         const task = Task.fromJSON(own.task);
-        if (matches(task, request)) all.push({ cursor: e.cursor, task });
+        if (matches(task, request)) all.push({ cursor: e.cursor, id: e.key, task });
       }
       cursor ||= page.cursor;
       after = page.next;
     }
-    const { page, next } = pageOf(all, place ?? { began: cursor, last: cursor + 1, changed: false }, size);
+    const { page, next } = pageOf(all, place ?? firstPlace(cursor), size);
     const tasks = await Promise.all(page.map(({ task }) => this.#filled(task, request)));
     return { tasks, nextPageToken: next, pageSize: size, totalSize: all.length };
   }

@@ -5,6 +5,7 @@ import * as fs from "node:fs/promises";
 import { test, type TestContext } from "node:test";
 import { type A2AContext, type A2AListRequest, type A2ATask, A2ATaskStore } from "../src/a2a-task-store.js";
 import { type Client, MooringError, open, type Session } from "../src/index.js";
+import { firstPlace, pageOf, placeOf } from "../src/a2a_pages.js";
 import { repo } from "./paths.js";
 import { folder, TestServer } from "./rig.js";
 
@@ -230,7 +231,20 @@ test("lists have filters and pages, and miss nothing that changes meanwhile", as
     for (const task of tasks) assert.deepEqual([task.history.length, task.artifacts.length, task.history.at(-1)?.messageId], [history, artifacts, history > 0 ? `${task.id} 2` : undefined]);
   }
   for (const pageSize of [0, 101, 1.5]) await assert.rejects(store.list({ pageSize }, ann), refused("bad_argument"));
-  for (const pageToken of ["x", "t.1", "t.x.1", "u.1.1", "t.0.0", "t.1.-1"]) await assert.rejects(store.list({ pageToken }, ann), refused("bad_argument"), pageToken);
+  for (const pageToken of ["x", "t.1", "t.x.1", "u.1.1", "t.0.0", "t.1.-1", "t.1.1", "t.0.0.x"]) await assert.rejects(store.list({ pageToken }, ann), refused("bad_argument"), pageToken);
+});
+
+test("tasks that share a cursor, as in a fork, are listed once each", () => {
+  const all = ["d", "b", "a.x", "c"].map((id) => ({ cursor: id === "d" ? 2 : 1, id }));
+  for (let size = 1; size <= 5; size++) {
+    const ids: string[] = [];
+    for (let token = "", page = 0; page === 0 || token !== ""; page++) {
+      const part = pageOf(all, placeOf(token) ?? firstPlace(2), size);
+      ids.push(...part.page.map((t) => t.id));
+      token = part.next;
+    }
+    assert.deepEqual(ids, ["d", "a.x", "b", "c"], `by ${size}`);
+  }
 });
 
 test("what a server that was ended has left in its outbox is loaded by the next", async (t) => {
