@@ -12,6 +12,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/tidwall/gjson"
 
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/prompts"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -60,6 +61,9 @@ func payloadOf(m *a2a.Message) ([]byte, error) {
 				blocks = append(blocks, prompts.Block{Type: "text", Text: string(v)})
 			}
 		case a2a.Raw:
+			if len(v) == 0 {
+				return nil, refusal(a2a.ErrInvalidParams, fmt.Sprintf("part %d of the message is an empty file", i))
+			}
 			media := p.MediaType
 			if media == "" {
 				media = "application/octet-stream"
@@ -72,10 +76,7 @@ func payloadOf(m *a2a.Message) ([]byte, error) {
 			}
 			blocks = append(blocks, b)
 		case a2a.Data:
-			value, err := json.Marshal(v.Value)
-			if err != nil {
-				return nil, err
-			}
+			value := httpkit.JSON(v.Value)
 			name := p.Filename
 			if name == "" {
 				name = "data.json"

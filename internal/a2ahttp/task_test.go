@@ -207,7 +207,8 @@ func TestCancel(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	onForms(t, func(t *testing.T, form a2a.TransportProtocol) {
 		s := r.Session()
-		c := connect(t, r, form, s.Share(sender))
+		ref := s.Share(sender)
+		c := connect(t, r, form, ref)
 		waits, err := c.SendMessage(within(t), atOnce(say("waits", "do it")))
 		if err != nil {
 			t.Fatal(err)
@@ -234,6 +235,7 @@ func TestCancel(t *testing.T) {
 			done <- got
 		}()
 		turn := "turn_" + id
+		s.Apply(op("ask", "request", stopID(refID(ref), turn), "kind", "question", "payload", "made up")) // somebody else, under the stop's id
 		s.Begin(turn, obj{"parentID": "user_" + id})
 		until.True(t, "the agent is asked to stop", func() bool {
 			list := s.Ask("GET", "sessions/"+s.ID+"/requests?kinds=stop", s.Owner, nil)["requests"].([]any)

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/oklog/ulid/v2"
 )
 
 // Sum returns a hash of texts, in hexadecimal: ids of requests are made of it, so that what is asked again has the same.
@@ -40,15 +41,18 @@ func Ask(q *httpapi.Request, live *objects.Capability, id string, payload []byte
 }
 
 // Stop asks for the end of the turn that answers a prompt, by a request with the id that idOf returns for the turn's message.
+// Where another ref has asked something under that id, which it can make up, the request has an id of its own.
 func (f *Follower) Stop(q *httpapi.Request, idOf func(message string) string) (message, stop string, refused *fault.Error) {
 	if len(f.Messages) == 0 {
 		return "", "", fault.Unavailable.With("the agent has the prompt and has not begun to answer it: stop it in a moment")
 	}
 	message = f.Messages[len(f.Messages)-1]
+	args := []ledger.Arg{{Name: "kind", JSON: httpkit.JSON(session.KindStop)}, {Name: "message", JSON: httpkit.JSON(message)}}
 	stop = idOf(message)
-	_, refused = q.ApplyAlone(f.live, session.MethodAsk, stop, []ledger.Arg{
-		{Name: "kind", JSON: httpkit.JSON(session.KindStop)},
-		{Name: "message", JSON: httpkit.JSON(message)},
-	})
+	_, refused = q.ApplyAlone(f.live, session.MethodAsk, stop, args)
+	if refused != nil && refused.Code == fault.AlreadyExists {
+		stop += "_" + ulid.Make().String()
+		_, refused = q.ApplyAlone(f.live, session.MethodAsk, stop, args)
+	}
 	return message, stop, refused
 }
