@@ -21,7 +21,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
-	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
@@ -168,20 +167,16 @@ func (r *cliRig) failsIn(in string, code int, words string, args ...string) {
 // onSQLite runs a test of what the packages below show on both databases.
 func onSQLite(t *testing.T, test func(t *testing.T, database string)) { test(t, "") }
 
-// onBoth runs a test on SQLite and on Postgres, or on one of them (seed.Picks).
+// onBoth runs a test on SQLite and on Postgres.
 func onBoth(t *testing.T, test func(t *testing.T, database string)) {
-	if seed.Picks(t, 0, 2) {
-		t.Run("sqlite", func(t *testing.T) {
-			t.Parallel()
-			test(t, "")
-		})
-	}
-	if seed.Picks(t, 1, 2) {
-		t.Run("postgres", func(t *testing.T) {
-			t.Parallel()
-			test(t, teststore.PostgresURL(t))
-		})
-	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "")
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, teststore.PostgresURL(t))
+	})
 }
 
 func TestRecordingsImportAndExport(t *testing.T) {

@@ -118,8 +118,8 @@ func (r *report) write(out io.Writer) error {
 	if len(r.tasks) > 0 {
 		b.WriteString("\nA task sent by A2A, beside the batch of the same op (ms)\n\n| database | | batch | task | ratio | at most |\n|---|---|---:|---:|---:|---:|\n")
 		for _, t := range r.tasks {
-			fmt.Fprintf(&b, "| %s | p50 | %s | %s | %.2f | %v |\n", t.db, ms(t.batch.p50), ms(t.task.p50), float64(t.task.p50)/float64(t.batch.p50), taskAim)
-			fmt.Fprintf(&b, "| %s | p99 | %s | %s | %.2f | – |\n", t.db, ms(t.batch.p99), ms(t.task.p99), float64(t.task.p99)/float64(t.batch.p99))
+			fmt.Fprintf(&b, "| %s | p50 of a task | %s | %s | %.2f | %v |\n", t.db, ms(t.batch.p50), ms(t.task.p50), float64(t.task.p50)/float64(t.batch.p50), taskAim)
+			fmt.Fprintf(&b, "| %s | p99 of a task | %s | %s | %.2f | – |\n", t.db, ms(t.batch.p99), ms(t.task.p99), float64(t.task.p99)/float64(t.batch.p99))
 		}
 	}
 	_, err := io.WriteString(out, b.String())

@@ -39,7 +39,8 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 					`\| the writer sends \| \d{3} \| \d{3} \| \d+\.\d+ \| 2 \|`, `\| a follower receives \| \d{3} \| \d{3} \| `, `\| payloads in the log \| \d+ \| \d+ \| `,
 					`\| the database grows, vacuumed \| \d+ \| \d+ \| `, `\| the database writes \| \d+ \| \d+ \| \d+\.\d+ \| 2 \|`,
 					`\| the database writes, another member each time \| \d+ \| \d+ \| \d+\.\d+ \| – \|`,
-					`\| p50 of a prompt \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 10 \|`, `\| each of 3 runners \| – \| -?\d+\.\d+ \| – \| 64 \|`)
+					`\| p50 of a prompt \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 10 \|`, `\| each of 3 runners \| – \| -?\d+\.\d+ \| – \| 64 \|`,
+					`\| p50 of a task \| \d+\.\d+ \| \d+\.\d+ \| \d+\.\d+ \| 1\.5 \|`)
 			}
 			for _, line := range lines {
 				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {

@@ -24,7 +24,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
-	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
@@ -42,14 +41,11 @@ var (
 	onPostgres = database{"postgres", teststore.PostgresURL}
 )
 
-// onBoth runs a test on both databases, in parallel, or on one of them (seed.Picks).
+// onBoth runs a test on both databases, in parallel.
 func onBoth(t *testing.T, test func(t *testing.T, db database)) {
 	t.Helper()
 	t.Parallel()
-	for i, db := range []database{onSQLite, onPostgres} {
-		if !seed.Picks(t, i, 2) {
-			continue
-		}
+	for _, db := range []database{onSQLite, onPostgres} {
 		t.Run(db.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, db)

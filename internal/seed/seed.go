@@ -39,7 +39,7 @@ func Cases(n int) int {
 	return n
 }
 
-// Picks says whether a test tries case i of n that differ in what it runs on, such as a database, and not in what it shows: all
+// Picks says whether a test tries case i of n that differ in what it runs on, such as a recording, and not in what it shows: all
 // of them, or one, which its name decides, where the race detector watches. So some tests race each. make test-slow tries all.
 func Picks(t testing.TB, i, n int) bool {
 	h := fnv.New32a()

@@ -9,30 +9,26 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-// OnBoth runs f on each kind of database, or on one of them (seed.Picks): storetest shows that they do the same.
+// OnBoth runs f on each kind of database.
 func OnBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
 	onBoth(t, func(t *testing.T) { f(t, SQLite(t)) }, func(t *testing.T) { f(t, Postgres(t, PostgresURL(t))) })
 }
 
 func onBoth(t *testing.T, onSQLite, onPostgres func(t *testing.T)) {
-	for i, on := range []struct {
-		name string
-		run  func(t *testing.T)
-	}{{"sqlite", onSQLite}, {"postgres", onPostgres}} {
-		if seed.Picks(t, i, 2) {
-			t.Run(on.name, func(t *testing.T) {
-				t.Parallel()
-				on.run(t)
-			})
-		}
-	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		onSQLite(t)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		onPostgres(t)
+	})
 }
 
 // OnFailing is OnBoth for stores whose statements can be told to fail, but for those that no caller waits for.
