@@ -125,50 +125,66 @@ func (s *server) begun(ctx context.Context, t *task, a *artifacts, history *int)
 	return one, a.take(), nil
 }
 
-// send asks for what a message says, and returns the task's id. The same message is the same task.
-func (s *server) send(c *call, req *a2a.SendMessageRequest) (a2a.TaskID, error) {
+// send asks for what a message says, and returns the task's id. The same message is the same task. begun is the task as it begins,
+// without a time; nil if it was there before.
+func (s *server) send(c *call, req *a2a.SendMessageRequest) (id a2a.TaskID, begun *a2a.Task, err error) {
 	m := req.Message
 	switch {
 	case m == nil:
-		return "", refusal(a2a.ErrInvalidParams, "message is missing")
+		return "", nil, refusal(a2a.ErrInvalidParams, "message is missing")
 	case m.Role != a2a.MessageRoleUser:
-		return "", refusal(a2a.ErrInvalidParams, "the message's role is ROLE_USER")
+		return "", nil, refusal(a2a.ErrInvalidParams, "the message's role is ROLE_USER")
 	case m.ID == "" || len(m.ID) > maxMessageID:
-		return "", refusal(a2a.ErrInvalidParams, "the message's messageId has 1 to 512 bytes")
+		return "", nil, refusal(a2a.ErrInvalidParams, "the message's messageId has 1 to 512 bytes")
 	case m.ContextID != "" && m.ContextID != c.live.Target():
-		return "", refusal(a2a.ErrInvalidParams, "contextId is another than the ref's session: leave it out, or take it from an earlier task")
+		return "", nil, refusal(a2a.ErrInvalidParams, "contextId is another than the ref's session: leave it out, or take it from an earlier task")
 	case m.TaskID != "" && !isOwn(c.live.Ref(), string(m.TaskID)):
-		return "", noTask()
+		return "", nil, noTask()
 	case m.TaskID != "":
-		return "", refusal(a2a.ErrUnsupportedOperation, "a task is one message and its answer: send the next message without taskId, in the same context")
+		return "", nil, refusal(a2a.ErrUnsupportedOperation, "a task is one message and its answer: send the next message without taskId, in the same context")
 	case req.Config != nil && req.Config.PushConfig != nil:
-		return "", noPush()
+		return "", nil, noPush()
 	case len(m.Parts) == 0:
-		return "", refusal(a2a.ErrInvalidParams, "the message has no parts")
+		return "", nil, refusal(a2a.ErrInvalidParams, "the message has no parts")
 	}
 	payload, err := payloadOf(m)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	id := taskID(c.live.Ref(), m.ID)
-	if refused := prompts.Ask(c.q, c.live, id, payload); refused != nil {
-		return "", s.refuse(c, refused)
+	id = a2a.TaskID(taskID(c.live.Ref(), m.ID))
+	known, refused := prompts.Ask(c.q, c.live, string(id), payload)
+	if refused != nil {
+		return "", nil, s.refuse(c, refused)
 	}
-	return a2a.TaskID(id), nil
+	if !known {
+		of := a2a.TaskInfo{TaskID: id, ContextID: c.live.Target()}
+		begun = &a2a.Task{ID: id, ContextID: of.ContextID, Status: a2a.TaskStatus{State: a2a.TaskStateSubmitted}, History: []*a2a.Message{messageOf(of, gjson.ParseBytes(payload))}}
+	}
+	return id, begun, nil
 }
 
 // SendMessage implements a2asrv.RequestHandler.
 func (s *server) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
 	c := callOf(ctx)
-	id, err := s.send(c, req)
+	id, begun, err := s.send(c, req)
 	if err != nil {
 		return nil, err
+	}
+	waits, history := true, (*int)(nil)
+	if req.Config != nil {
+		waits, history = !req.Config.ReturnImmediately, req.Config.HistoryLength
+	}
+	if begun != nil && !waits { // it is not read for that
+		if history != nil && *history <= 0 {
+			begun.History = nil
+		}
+		return begun, nil
 	}
 	t, err := s.read(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	if req.Config == nil || !req.Config.ReturnImmediately {
+	if waits {
 		t.release()
 		if err := t.Wait(ctx); err != nil {
 			return nil, s.refuse(c, err)
@@ -178,10 +194,6 @@ func (s *server) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 		}
 	}
 	defer t.given()
-	var history *int
-	if req.Config != nil {
-		history = req.Config.HistoryLength
-	}
 	return s.snapshot(ctx, t, newArtifacts(t.of), history)
 }
 
@@ -193,7 +205,7 @@ func (s *server) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 			return
 		}
 		defer c.streaming.Unlock()
-		id, err := s.send(c, req)
+		id, _, err := s.send(c, req)
 		if err == nil {
 			var t *task
 			if t, err = s.read(ctx, c, id); err == nil {

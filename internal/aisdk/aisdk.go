@@ -55,7 +55,7 @@ func serveMessage(q *httpapi.Request) *fault.Error {
 		return refused
 	}
 	id := idOf("prompt", live.Ref(), sent.id)
-	if refused := prompts.Ask(q, live, id, sent.payload); refused != nil {
+	if _, refused := prompts.Ask(q, live, id, sent.payload); refused != nil {
 		return refused
 	}
 	return follow(ctx, leave, q, live, id)

@@ -25,19 +25,20 @@ func Sum(domain string, of ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Ask asks a prompt. The same again changes nothing.
-func Ask(q *httpapi.Request, live *objects.Capability, id string, payload []byte) *fault.Error {
-	if _, _, err := live.GetKeys(q.Context(), []string{session.RequestKey(id)}); err != nil { // before it is asked by a ref that reads no answer
-		return q.ToFault(err)
+// Ask asks a prompt. The same again changes nothing; known says that it was asked before.
+func Ask(q *httpapi.Request, live *objects.Capability, id string, payload []byte) (known bool, refused *fault.Error) {
+	before, _, err := live.GetKeys(q.Context(), []string{session.RequestKey(id)})
+	if err != nil { // before it is asked by a ref that reads no answer
+		return false, q.ToFault(err)
 	}
-	_, refused := q.ApplyAlone(live, session.MethodAsk, id, []ledger.Arg{
+	_, refused = q.ApplyAlone(live, session.MethodAsk, id, []ledger.Arg{
 		{Name: "kind", JSON: httpkit.JSON(session.KindPrompt)},
 		{Name: "payload", JSON: payload},
 	})
 	if refused != nil && refused.Code == fault.AlreadyExists {
-		return fault.AlreadyExists.With("the message with this id was sent before, with another text: what an agent was given cannot be changed, so send it as a new message").Pos(refused.At)
+		return true, fault.AlreadyExists.With("the message with this id was sent before, with another text: what an agent was given cannot be changed, so send it as a new message").Pos(refused.At)
 	}
-	return refused
+	return len(before.Entries) > 0, refused
 }
 
 // Stop asks for the end of the turn that answers a prompt, by a request with the id that idOf returns for the turn's message.
