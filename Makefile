@@ -75,17 +75,14 @@ endif
 # The tests that only the crash tag brings; make test runs the others.
 SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go internal/*/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go cmd/*/*_slow_test.go | paste -sd '|' -)
 
-# The packages of whose random cases make test tries a part (internal/seed): all of them here. Of the largest, whose other tests
-# take long, those alone that have some.
-SAMPLED = $(patsubst %,./%,$(filter-out internal/server/node/,$(sort $(dir $(shell grep -lE 'seed\.(Cases|Picks)|storetest\.Run' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go))))))
-
 # Without the race detector: what these do is raced by make test, in smaller numbers, and it would take them four times as long.
 test-slow: ## run the crash and soak tests, minutes long, all cases of what make test samples, and the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) go test -count=1 -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./cmd/mooring ./internal/bench ./internal/server/node ./internal/store/postgres ./internal/benchfanout ./client ./outbox
-	$(PGTEST) go test -count=1 -p $(JOBS) -timeout 20m $(SAMPLED)
-	go test -count=1 -run '^Test(ARetryOverTheOtherWireIsADuplicate|PayloadsAreKeptByteForByte)$$' ./internal/server/node
+	go test -count=1 ./capability ./ledger ./internal/server/fanout ./internal/session # all cases of what make test tries a part of (internal/seed),
+	$(PGTEST) go test -count=1 -run '^Test(MachineStories|RandomGroups|CodesAtStatements|ExactlyOnceInOrder|ErrorsOfVerbs|ARetryOverTheOtherWireIsADuplicate|PayloadsAreKeptByteForByte|RecordingsOverCapnWeb)$$' ./outbox ./internal/server/node ./internal/share
+	$(PGTEST) go test -count=1 -run '^TestConformance$$/(Scripts|Edits|Compactions)$$' ./internal/store/sqlite ./internal/store/postgres
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 
