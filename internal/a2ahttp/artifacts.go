@@ -8,7 +8,6 @@ package a2ahttp
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/tidwall/gjson"
@@ -119,13 +118,8 @@ func (a *artifacts) putText(p *artifact, text string) {
 
 // giveText gives more of a text, in pieces.
 func (a *artifacts) giveText(p *artifact, text string) {
-	for text != "" {
-		n := min(pieceBytes, len(text))
-		for n < len(text) && n > pieceBytes-utf8.UTFMax && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		a.give(p, p.begun, a2a.NewTextPart(text[:n]), n)
-		text = text[n:]
+	for piece := range prompts.Pieces(text, pieceBytes) {
+		a.give(p, p.begun, a2a.NewTextPart(piece), len(piece))
 	}
 }
 

@@ -122,7 +122,7 @@ func TestStreamsBegunAtAnyMoment(t *testing.T) {
 			if rnd.IntN(8) == 0 && len(readers) < 6 {
 				r := &reader{a: newArtifacts(of), after: w.cursor}
 				if rnd.IntN(3) == 0 {
-					w.step() // while it reads: what it has read it is also told of
+					w.step() // while it reads: the event of what it has read comes as well
 				}
 				r.read(w)
 				readers = append(readers, r)

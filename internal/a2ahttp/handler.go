@@ -37,12 +37,21 @@ type task struct {
 
 // read reads a task of the call's ref.
 func (s *server) read(ctx context.Context, c *call, id a2a.TaskID) (*task, error) {
+	return s.readBy(ctx, c, id, (*prompts.Follower).Read)
+}
+
+// readRequest is read without which messages answer: the task has no artifacts.
+func (s *server) readRequest(ctx context.Context, c *call, id a2a.TaskID) (*task, error) {
+	return s.readBy(ctx, c, id, (*prompts.Follower).ReadRequest)
+}
+
+func (s *server) readBy(ctx context.Context, c *call, id a2a.TaskID, read func(*prompts.Follower, context.Context) ([]byte, error)) (*task, error) {
 	if !isOwn(c.live.Ref(), string(id)) {
 		return nil, noTask()
 	}
 	t := &task{call: c, of: a2a.TaskInfo{TaskID: id, ContextID: c.live.Target()}}
 	t.Follower = prompts.NewFollower(c.live, string(id), t.hold)
-	asked, err := t.Read(ctx)
+	asked, err := read(t.Follower, ctx)
 	if err != nil {
 		return nil, s.refuse(c, err)
 	}

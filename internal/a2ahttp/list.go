@@ -52,7 +52,7 @@ func (s *server) ListTasks(ctx context.Context, req *a2a.ListTasksRequest) (*a2a
 			continue
 		}
 		if req.Status != a2a.TaskStateUnspecified {
-			t, err := s.read(ctx, c, id)
+			t, err := s.readRequest(ctx, c, id)
 			if errors.Is(err, a2a.ErrTaskNotFound) {
 				continue
 			}
@@ -69,8 +69,12 @@ func (s *server) ListTasks(ctx context.Context, req *a2a.ListTasksRequest) (*a2a
 	total := len(all)
 	page, next := changelist.Page(at, cursor, all, size)
 	res := &a2a.ListTasksResponse{Tasks: make([]*a2a.Task, 0, len(page)), TotalSize: total, PageSize: size, NextPageToken: next}
+	read := s.readRequest
+	if req.IncludeArtifacts {
+		read = s.read
+	}
 	for _, i := range page {
-		t, err := s.read(ctx, c, i.Of)
+		t, err := read(ctx, c, i.Of)
 		if errors.Is(err, a2a.ErrTaskNotFound) { // somebody else has asked under its id
 			continue
 		}

@@ -387,8 +387,14 @@ func TestLongWaits(t *testing.T) {
 			_, err := c.SendMessage(within(t), say("m", "do it"))
 			waited <- err
 		}()
-		time.Sleep(2 * timeout) // the time is what is tried
-		turn, claim := begin(s, string(sent.task().ID))
+		id := string(sent.task().ID)
+		claim := s.Claim(id)
+		// Who cancels what is not begun waits, and no longer than a request may take: those before have then taken longer.
+		if _, err := c.CancelTask(within(t), &a2a.CancelTaskRequest{ID: a2a.TaskID(id)}); err == nil {
+			t.Error("a cancel is answered")
+		}
+		turn := "turn_" + id
+		s.Begin(turn, obj{"parentID": "user_" + id})
 		s.Finish(turn, string(sent.task().ID), claim, obj{"stopReason": "end_turn"})
 		if end := sent.rest(); end.Status.State != a2a.TaskStateCompleted {
 			t.Errorf("it ends as %+v", end.Status)

@@ -9,7 +9,6 @@ package aisdk
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -225,13 +224,8 @@ func (m *message) Append(k session.Key, payload []byte, cursor uint64) (stale bo
 
 // delta writes text of a part, in pieces.
 func (m *message) delta(p *part, text string) {
-	for text != "" {
-		n := min(pieceBytes, len(text))
-		for n < len(text) && n > pieceBytes-utf8.UTFMax && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		m.rawDelta(p, string(httpkit.JSON(text[:n])))
-		text = text[n:]
+	for piece := range prompts.Pieces(text, pieceBytes) {
+		m.rawDelta(p, string(httpkit.JSON(piece)))
 	}
 }
 

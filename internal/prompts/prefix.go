@@ -3,6 +3,27 @@
 
 package prompts
 
+import (
+	"iter"
+	"unicode/utf8"
+)
+
+// Pieces returns a text in pieces of at most n bytes, none of which ends within a character.
+func Pieces(text string, n int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for text != "" {
+			end := min(n, len(text))
+			for end < len(text) && end > n-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+				end--
+			}
+			if !yield(text[:end]) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
+
 // FNV-1a, of 64 bits. A text that was made to collide is wrong to its readers alone, who have it from its writer.
 const (
 	hashStart = 14695981039346656037

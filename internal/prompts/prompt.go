@@ -141,6 +141,14 @@ func (p *Prompt) Owns(id string) bool { return slices.Contains(p.Messages, id) }
 // Read reads the prompt, and which messages answer it so far. It returns the value of what was asked; nil if there is no such
 // request that the ref shows.
 func (f *Follower) Read(ctx context.Context) (asked []byte, err error) {
+	if asked, err = f.ReadRequest(ctx); err != nil || f.State == session.RequestOpen {
+		return asked, err
+	}
+	return asked, f.find(ctx)
+}
+
+// ReadRequest is Read without the messages, for which a session's are looked through.
+func (f *Follower) ReadRequest(ctx context.Context) (asked []byte, err error) {
 	f.Prompt = Prompt{ID: f.ID, State: session.RequestOpen, others: map[string]bool{}}
 	for keys := []string{session.RequestKey(f.ID), session.RequestStateKey(f.ID)}; len(keys) > 0; {
 		page, next, err := f.live.GetKeys(ctx, keys)
@@ -158,10 +166,7 @@ func (f *Follower) Read(ctx context.Context) (asked []byte, err error) {
 			}
 		}
 	}
-	if f.State == session.RequestOpen {
-		return asked, nil
-	}
-	return asked, f.find(ctx)
+	return asked, nil
 }
 
 // find finds the messages that answer the prompt.
