@@ -15,7 +15,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"github.com/mooring-rpc/mooring/internal/httpapi"
-	"github.com/mooring-rpc/mooring/internal/server/node"
+	"github.com/mooring-rpc/mooring/internal/httpapi/apitest"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -376,8 +376,10 @@ func TestRevoked(t *testing.T) {
 // Who waits for a task's end, or follows it, may do so for longer than a request may take.
 func TestLongWaits(t *testing.T) {
 	t.Parallel()
-	const timeout = 500 * time.Millisecond
-	r := start(t, teststore.SQLite(t), func(_ *node.Config, api *httpapi.Config) { api.Timeout = timeout })
+	r := apitest.Start(t, teststore.SQLite(t), apitest.Options{Handlers: func(cfg httpapi.Config) map[string]http.Handler {
+		cfg.Timeout = 3 * time.Second // long enough for what is to be answered, and not that of the agent's own requests
+		return Handlers(cfg, "1")
+	}})
 	onForms(t, func(t *testing.T, form a2a.TransportProtocol) {
 		s := r.Session()
 		c := connect(t, r, form, s.Share(sender))

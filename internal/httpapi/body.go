@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -89,6 +90,9 @@ func (q *Request) ReadBytes(ref string) ([]byte, *fault.Error) {
 		return nil, tooLarge
 	case err != nil && refused == nil:
 		return nil, fault.Malformed.Because(err, "the body did not come whole, or not in time")
+	}
+	if refused == nil {
+		_ = http.NewResponseController(q.W.ResponseWriter).SetReadDeadline(time.Time{})
 	}
 	return text, refused
 }

@@ -210,7 +210,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do Handler) {
 	q := &Request{api: a, Request: r.WithContext(ctx), W: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: bytesPerStall, PieceTime: a.cfg.StallTimeout}), ClientCtx: r.Context(), done: done}
 	defer q.release()
 	began := time.Now()
-	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server without support has no deadlines either
+	if r.ContentLength != 0 { // until the body is read (ReadBytes): one that ran out later would end the requests after this one on its connection
+		_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server without support has no deadlines either
+	}
 	refused := q.catchPanic(do)
 	if !q.streaming {
 		defer a.cfg.Server.ObserveRequest(began)
