@@ -87,6 +87,34 @@ test("the owner shares, looks, and revokes; what ends is shown before; with the 
   visit.clean();
 });
 
+test("what is pressed before its script is there is done when it is", async (t) => {
+  const { agent, server, visit, link } = await owned(t);
+  const { page } = visit;
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route(/\/console-[0-9a-f]+\.js$/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await visit.open(link);
+  await page.getByLabel("Prompt").fill("Asked at once.");
+  await page.getByRole("button", { name: "Send" }).click();
+  const access = await visit.tab();
+  await access.page.route(/\/console-[0-9a-f]+\.js$/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await access.open(link);
+  await access.page.goto(`${server.origin}/s/${agent.session.ref.id}/access`);
+  await access.page.getByRole("button", { name: "Share…", exact: true }).click();
+  assert.equal(await dialog(access.page).count(), 0);
+  release();
+  await dialog(access.page).getByLabel("What it is for").waitFor();
+  await page.locator("#requests").getByText("Asked at once.").waitFor();
+  visit.clean();
+  access.clean();
+});
+
 test("a refused share says why in the server's words; every share is revoked; the owner's ref is replaced, and the page goes on under the new one", async (t) => {
   const { agent, server, visit, link } = await owned(t);
   const { page } = visit;

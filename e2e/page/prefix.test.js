@@ -1,6 +1,7 @@
 // A server below a path: it is told the path itself, or a proxy takes it off.
 
 import assert from "node:assert/strict";
+import { PassThrough, Transform } from "node:stream";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
 import { front } from "../rig/front.js";
@@ -95,4 +96,28 @@ test("who goes past the proxy sees the same session, below the path and without 
     assert.deepEqual(visit.errors, []);
     visit.clean();
   }
+});
+
+test("who signs out while the page still arrives is signed out", async (t) => {
+  // The page comes up to its button, and the rest does not.
+  const upToTheButton = () => {
+    let seen = "";
+    return new Transform({
+      transform(piece, _, done) {
+        seen += piece;
+        const end = seen.indexOf("Sign out</button>");
+        if (end < 0) return done(null, piece);
+        this.push(piece.subarray(0, piece.length - (seen.length - end - "Sign out</button>".length)));
+      },
+    });
+  };
+  const server = await Server.start(t);
+  const at = `localhost:${await front(t, server, prefix, { through: ({ url, headers }) => (url === `/${prefix}/sessions` && headers["mooring-token"] ? upToTheButton() : new PassThrough()) })}`;
+  await server.restart(["--advertise", `mooring://${at}/${prefix}`]);
+  const visit = await Visit.begin(t, browser);
+  const { page } = visit;
+  await page.goto(`http://${at}/${prefix}/sessions#${await server.owner()}`);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Ref").waitFor();
+  visit.clean();
 });

@@ -2,9 +2,10 @@
 
 import { once } from "node:events";
 import * as http from "node:http";
+import { PassThrough } from "node:stream";
 
-/** Starts one for a server that ends with the test; gives its port. What is not below /prefix is not found. */
-export async function front(t, target, prefix, { sockets = "passed" } = {}) {
+/** Starts one for a server that ends with the test; gives its port. What is not below /prefix is not found. Answers go through what through(req) gives, a stream. */
+export async function front(t, target, prefix, { sockets = "passed", through = () => new PassThrough() } = {}) {
   const below = ({ url }) => (url.startsWith(`/${prefix}/`) ? url.slice(prefix.length + 1) : undefined);
   const ask = (req) => http.request({ host: "127.0.0.1", port: target.port, method: req.method, path: below(req), headers: req.headers, agent: false });
   const server = http.createServer((req, res) => {
@@ -16,7 +17,7 @@ export async function front(t, target, prefix, { sockets = "passed" } = {}) {
     far.on("response", (answer) => {
       res.writeHead(answer.statusCode, answer.rawHeaders);
       answer.on("error", () => res.destroy());
-      answer.pipe(res);
+      answer.pipe(through(req)).pipe(res);
     });
     far.on("error", () => res.destroy());
     res.on("close", () => far.destroy());

@@ -4,17 +4,19 @@ import { closeButton } from "./close.js";
 import { another, gate } from "./gate.js";
 import { leaving } from "./leaving.js";
 import { session } from "./session.js";
-import { themeButton } from "./theme-button.js";
+import { label, themeButton } from "./theme-button.js";
 import { localTimes } from "./times.js";
 import { headers, shareToken, spaceToken } from "./token.js";
 
 leaving();
 shareToken();
+themeButton();
+closeButton();
+const actionsLoaded = early();
 start();
 
 function start() {
-  themeButton();
-  closeButton();
+  label();
   localTimes(document.body);
   const { page } = document.body.dataset;
   const close = document.querySelector("[data-do=close]")?.dataset.close; // of a page that a ref shows
@@ -34,5 +36,22 @@ function actions() {
   const { script, style } = document.body.dataset;
   if (!script) return;
   document.addEventListener("mooring-ask", ({ detail }) => Object.assign(detail, { headers, spaceToken }));
-  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: style }), Object.assign(document.createElement("script"), { type: "module", src: script }));
+  const loaded = Object.assign(document.createElement("script"), { type: "module", src: script, onload: actionsLoaded });
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: style }), loaded);
+}
+
+// A button of that script which is pressed before the script is there is pressed again when it is: call what is returned then.
+function early() {
+  let pressed;
+  const press = (e) => {
+    const button = e.target.closest?.("[data-act], #composer button");
+    if (!button) return;
+    pressed = button;
+    e.preventDefault(); // no form is sent by the browser itself
+  };
+  document.addEventListener("click", press);
+  return () => {
+    document.removeEventListener("click", press);
+    pressed?.click();
+  };
 }

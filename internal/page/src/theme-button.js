@@ -16,14 +16,15 @@ export function nextTheme() {
   label();
 }
 
-function label() {
+// Names the theme on the page's buttons; those of a page that arrives later are named then.
+export function label() {
   for (const b of document.querySelectorAll("[data-do=theme]")) {
     b.title = `Theme: ${root.dataset.theme ?? "auto"}`;
     b.setAttribute("aria-label", b.title);
   }
 }
 
+// The listener is the document's, as that of signing out.
 export function themeButton() {
-  label();
-  for (const b of document.querySelectorAll("[data-do=theme]")) b.addEventListener("click", nextTheme);
+  document.addEventListener("click", ({ target }) => target.closest?.("[data-do=theme]") && nextTheme());
 }
