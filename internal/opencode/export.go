@@ -1,6 +1,7 @@
 // The opencode export of a folded session: info, then the messages with their parts, in the
 // session's order, and, if there are any, the values of own kinds by key, up to where it is compacted and the session's
-// children, in members that opencode does not know. Values are byte for byte as they were put; only the object around them is formatted.
+// children, in members that opencode does not know. Values are byte for byte as they were put, but for ids that they lack; only the
+// object around them is formatted.
 
 package opencode
 
@@ -8,10 +9,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // exportMessage is one message with its parts.
@@ -84,12 +87,12 @@ func NewExport(entries []Put, name string) *Export {
 		case "session":
 			doc.info = e.Payload
 		case "message":
-			message(rest).info = e.Payload
+			message(rest).info = withID(e.Payload, "id", rest)
 			order = append(order, rest)
 		case "part":
 			mid, pid, _ := strings.Cut(rest, "/")
 			m := message(mid)
-			m.parts = append(m.parts, Put{Key: pid, Payload: e.Payload})
+			m.parts = append(m.parts, Put{Key: pid, Payload: withID(withID(e.Payload, "messageID", mid), "id", pid)})
 		default:
 			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyOwn {
 				doc.state = append(doc.state, e)
@@ -101,8 +104,10 @@ func NewExport(entries []Put, name string) *Export {
 	// An import puts them last, so that a value from before its schema does not break it.
 	doc.state = append(doc.state, schemas...)
 	if doc.info == nil {
-		id, _ := json.Marshal(name) // a string always marshals
-		doc.info = append(append([]byte(`{"id":`), id...), '}')
+		doc.info = []byte("{}")
+	}
+	if id, ok := text(doc.info, "id"); id == "" || !ok {
+		doc.info = withID(doc.info, "id", name)
 	}
 	for _, m := range byID {
 		if m.info == nil {
@@ -113,6 +118,24 @@ func NewExport(entries []Put, name string) *Export {
 		doc.messages = append(doc.messages, *byID[id])
 	}
 	return doc
+}
+
+// withID returns an object with a member that is an id: in a document that is what its key says, whether or not the program
+// that put the value repeated it there.
+func withID(object []byte, name, id string) []byte {
+	value, _ := json.Marshal(id) // a string always marshals
+	from, to, found := ledger.MemberAt(object, name)
+	switch {
+	case found && ledger.Unquote(object[from:to]) == id:
+		return object
+	case found:
+		return slices.Concat(object[:from], value, object[to:])
+	}
+	from = bytes.IndexByte(object, '{') + 1
+	if rest := bytes.TrimLeft(object[from:], " \t\r\n"); len(rest) > 0 && rest[0] != '}' {
+		value = append(value, ',')
+	}
+	return slices.Concat(object[:from], []byte(`"`+name+`":`), value, object[from:])
 }
 
 // WriteTo writes the document and a line feed.
