@@ -44,7 +44,7 @@ func TestBackupOfARunningServer(t *testing.T) {
 	admin(exitUsage, "not a server's data folder", "backup", file+"2", "--data", t.TempDir())
 	admin(exitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
 	admin(exitUsage, "none", "check", filepath.Join(r.dir, "none"))
-	admin(exitRefused, "no database of a server", "check", r.file("text", strings.Repeat("no database\n", 100)))
+	admin(exitRefused, "text: malformed: it is no database of a server, or damaged: file is not a database (26)\n", "check", r.file("text", strings.Repeat("no database\n", 100)))
 
 	r.okIn(putLine("later"), "session", "append", id, "--wait")
 	r.stop()

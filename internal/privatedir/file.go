@@ -4,7 +4,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // creating is held while EnsureDatabase has a file open that it makes.
@@ -18,11 +21,16 @@ var creating sync.Mutex
 // It may be called while this process has the database open: a file that is there is not opened. On Unix a process loses all
 // its locks on a file when it closes any descriptor of that; another process that ends would then take the log for
 // abandoned, and remove it with what is committed to it from then on.
-func EnsureDatabase(file string) error {
+//
+// It returns the file's name behind symbolic links, as of FindDatabase.
+func EnsureDatabase(file string) (string, error) {
 	if err := makeFile(file); err != nil {
-		return err
+		return "", err
 	}
-	var err error
+	file, err := FindDatabase(file)
+	if err != nil {
+		return "", err
+	}
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {
 		info, e := os.Stat(name)
 		if e == nil && info.Mode().Perm()&0o077 != 0 {
@@ -32,7 +40,28 @@ func EnsureDatabase(file string) error {
 			err = errors.Join(err, e)
 		}
 	}
-	return err
+	return file, err
+}
+
+// FindDatabase returns the absolute name, behind symbolic links, of the file of an SQLite database: what SQLite keeps
+// beside the file, it keeps beside that. It fails with [fault.Usage] if the file has another name as well (a hard
+// link): a program that opens the database by the other name keeps another log, and what one of them commits is lost.
+func FindDatabase(file string) (string, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if file, err = filepath.EvalSymlinks(file); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	if names := namesOf(info); names > 1 {
+		return "", fault.Usage.With("the database's file has %d names (hard links), and programs that open it by different ones lose each other's data: remove the other names, or give this one a copy of its own", names)
+	}
+	return file, nil
 }
 
 // makeFile makes a file that is not there, and checks that one that is there can be written.

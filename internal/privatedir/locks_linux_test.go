@@ -12,7 +12,7 @@ import (
 func TestDatabaseThatIsOpen(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "some.db")
-	if err := EnsureDatabase(file); err != nil {
+	if _, err := EnsureDatabase(file); err != nil {
 		t.Fatal(err)
 	}
 	open := func() *os.File {
@@ -27,7 +27,7 @@ func TestDatabaseThatIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	look := open() // a lock of a descriptor's, as which it conflicts with the process's
-	if err := EnsureDatabase(file); err != nil {
+	if _, err := EnsureDatabase(file); err != nil {
 		t.Fatal(err)
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Len: 1}

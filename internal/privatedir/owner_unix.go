@@ -16,4 +16,13 @@ func ownerOf(info fs.FileInfo) (id int, known bool) {
 	return int(stat.Uid), true
 }
 
+// namesOf returns how many names (hard links) a file has.
+func namesOf(info fs.FileInfo) uint64 {
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if !known {
+		return 1
+	}
+	return uint64(stat.Nlink)
+}
+
 func writableByAll(m fs.FileMode) bool { return m.Perm()&0o002 != 0 }

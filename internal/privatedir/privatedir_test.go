@@ -4,6 +4,7 @@ package privatedir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,7 +80,7 @@ func TestDatabase(t *testing.T) {
 		}
 		return info.Mode().Perm()
 	}
-	if err := EnsureDatabase(file); err != nil || perm(file) != 0o600 {
+	if name, err := EnsureDatabase(file); err != nil || name != file || perm(file) != 0o600 {
 		t.Errorf("%v, mode %o", err, perm(file))
 	}
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {
@@ -87,12 +88,42 @@ func TestDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := EnsureDatabase(file); err != nil {
+	if _, err := EnsureDatabase(file); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {
 		if text, _ := os.ReadFile(name); perm(name) != 0o600 || string(text) != "kept" {
 			t.Errorf("%s: mode %o, %q", name, perm(name), text)
+		}
+	}
+}
+
+// TestDatabaseOfSeveralNames: a symbolic link leads to the file's own name, before there is a file too; a file with a second
+// name of its own is refused.
+func TestDatabaseOfSeveralNames(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, link := filepath.Join(dir, "own.db"), filepath.Join(dir, "link.db")
+	if err := os.Symlink("own.db", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FindDatabase(link); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link to no file: %v", err)
+	}
+	for range 2 {
+		if name, err := EnsureDatabase(link); err != nil || name != file {
+			t.Errorf("%s, %v; want %s", name, err, file)
+		}
+	}
+	if err := os.Link(file, filepath.Join(dir, "second.db")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, link, filepath.Join(dir, "second.db")} {
+		if _, err := EnsureDatabase(name); fault.CodeOf(err) != fault.Usage || !strings.Contains(err.Error(), "2 names") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -7,11 +7,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
 
@@ -19,7 +18,8 @@ import (
 // Close takes them all.
 type backend struct {
 	now       func() time.Time
-	lock      *os.File
+	file      string // the database's, behind links
+	lock      io.Closer
 	driver    driver.Driver
 	readDSN   string      // data source of reading connections
 	writeDSN  string      // data source of writing connections
@@ -35,7 +35,7 @@ type backend struct {
 
 // FreeSpace implements store.SpaceReporter. It ignores quotas and limits on files.
 func (b *backend) FreeSpace() (bytes uint64, known bool) {
-	bytes, err := freeSpaceAt(b.lock.Name())
+	bytes, err := freeSpaceAt(b.file)
 	return bytes, err == nil
 }
 
@@ -132,7 +132,7 @@ func (b *backend) Close() error {
 	errs = append(errs, (<-b.writeConn).close())
 	close(b.readConns)
 	close(b.writeConn)
-	return errors.Join(append(errs, filelock.Close(b.lock))...)
+	return errors.Join(append(errs, b.lock.Close())...)
 }
 
 // acquire waits for a connection.

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/newfile"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/migrations"
 )
@@ -45,7 +47,8 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return c, cannotWrite(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+	from, err := privatedir.FindDatabase(filepath.Join(dir, fileName))
+	if err != nil {
 		return c, fault.Usage.Because(err, "there is no database to copy: %v", err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
@@ -58,8 +61,12 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 			err = errors.Join(err, e)
 		}
 	}()
-	if err := copyTo(ctx, f, filepath.Join(dir, fileName), how); err != nil {
-		return c, fmt.Errorf("copy the database: %w", translate(ctx, err))
+	if err := copyTo(ctx, f, from, how); err != nil {
+		err = translate(ctx, err)
+		if fault.CodeOf(err) == fault.DiskFull || errors.Is(err, syscall.ENOSPC) { // the database is read alone
+			err = fault.DiskFull.Because(err, "no space left for %s, or a quota is used up: free some, or name a file on another disk", file)
+		}
+		return c, fmt.Errorf("copy the database: %w", err)
 	}
 	if c, err = inspect(ctx, f.Name()); err != nil {
 		return c, fmt.Errorf("the copy is incomplete, and was removed: %w", err)
@@ -196,7 +203,7 @@ func checkIntegrity(ctx context.Context, conn *conn, file string) (c BackupInfo,
 		return c, notADatabase(ctx, err)
 	}
 	if said != "ok" {
-		return c, fault.Internal.With("it is damaged: %s", said)
+		return c, fault.Malformed.With("it is damaged: %s", said)
 	}
 	err = conn.query(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.SQLite.Table+" WHERE is_applied", nil,
 		func(row store.Scanner) error { return row.Scan(&c.Version) })
@@ -211,7 +218,11 @@ func notADatabase(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return translate(ctx, err)
 	}
-	return fault.Internal.Because(err, "it is no database of a server, or damaged (%v)", err)
+	cause := err
+	if e, ok := errors.AsType[codeError](err); ok { // without advice, which is for a server's own database
+		cause = e
+	}
+	return fault.Malformed.Because(err, "it is no database of a server, or damaged: %v", cause)
 }
 
 // Check checks a copy without changing it: whether it is a sound database of a version that this

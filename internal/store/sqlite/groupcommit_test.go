@@ -26,14 +26,10 @@ func openWith(t *testing.T, cfg Config) (dir string, b *backend) {
 	t.Helper()
 	dir = t.TempDir()
 	cfg.Dir, cfg.Now = dir, time.Now
-	lock, err := lockFile(filepath.Join(dir, lockName))
+	b, err := open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err = open(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	b.lock = lock
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)

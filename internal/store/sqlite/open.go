@@ -44,7 +44,6 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/migrations"
@@ -84,33 +83,42 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Readers <= 0 {
 		cfg.Readers = max(6, 2*runtime.GOMAXPROCS(0))
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	lock, err := lockFile(filepath.Join(cfg.Dir, lockName))
+	b, err := open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	b, err := open(ctx, cfg)
-	if err != nil {
-		return nil, errors.Join(err, filelock.Close(lock))
-	}
-	b.lock = lock
 	return store.New(b), nil
 }
 
-func open(ctx context.Context, cfg Config) (_ *backend, err error) {
-	file := filepath.Join(cfg.Dir, fileName)
-	if err := privatedir.EnsureDatabase(file); err != nil {
+func open(ctx context.Context, cfg Config) (*backend, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	file, err := privatedir.EnsureDatabase(filepath.Join(cfg.Dir, fileName))
+	if err != nil {
 		return nil, fmt.Errorf("database file: %w", err)
 	}
+	lock, err := lockDatabase(cfg.Dir, file)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openFile(ctx, cfg, file)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	b.lock = lock
+	return b, nil
+}
+
+// openFile opens a database's file, which is locked.
+func openFile(ctx context.Context, cfg Config, file string) (_ *backend, err error) {
 	writer := dsn(file, false)
 	db, err := sql.Open(cmp.Or(cfg.Driver, "sqlite"), writer)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	db.SetMaxOpenConns(1)
-	b := &backend{now: cfg.Now, driver: db.Driver(), writeDSN: writer, readDSN: dsn(file, true), writeConn: make(chan *conn, 1),
+	b := &backend{file: file, now: cfg.Now, driver: db.Driver(), writeDSN: writer, readDSN: dsn(file, true), writeConn: make(chan *conn, 1),
 		readConns: make(chan *conn, cfg.Readers), reads: newReadTracker(), wal: newWALTruncator(file, cfg.maxWALBytes, cfg.truncateInterval)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
@@ -68,6 +69,80 @@ func TestFolder(t *testing.T) {
 	_, err := Open(t.Context(), Config{Dir: dir})
 	if fault.CodeOf(err) != fault.InUse || strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v", err)
+	}
+}
+
+// TestLinkedDatabase: servers whose data folders have links to one database are one too many, whichever is first; a database of two
+// names is refused.
+func TestLinkedDatabase(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	folder := func(name, to string) string {
+		dir := filepath.Join(root, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if to != "" {
+			if err := os.Symlink(to, filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	own := folder("own", "")
+	elsewhere := filepath.Join(folder("disk", ""), "other.db")
+	for _, dirs := range [][]string{
+		{own, folder("first", "../own/"+fileName), folder("second", filepath.Join(own, fileName))},
+		{folder("third", elsewhere), folder("fourth", "../disk/other.db")},
+	} {
+		for _, first := range dirs {
+			s, err := Open(t.Context(), Config{Dir: first})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range dirs {
+				if _, err := Open(t.Context(), Config{Dir: dir}); fault.CodeOf(err) != fault.InUse {
+					t.Errorf("%s while %s is served: %v", dir, first, err)
+				}
+				if _, _, err := Vacuum(t.Context(), dir); fault.CodeOf(err) != fault.InUse {
+					t.Errorf("a vacuum of %s while %s is served: %v", dir, first, err)
+				}
+				if _, err := Backup(t.Context(), dir, filepath.Join(t.TempDir(), "copy"), BackupOptions{Fast: true}); err != nil {
+					t.Errorf("a copy of %s while %s is served: %v", dir, first, err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+
+	// A server of an earlier version locks the folder alone.
+	linked := filepath.Join(root, "first")
+	older, err := lockFile(filepath.Join(linked, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Config{Dir: linked}); fault.CodeOf(err) != fault.InUse {
+		t.Errorf("beside a server of an earlier version: %v", err)
+	}
+	if err := filelock.Close(older); err != nil {
+		t.Error(err)
+	}
+
+	hard := folder("hard", "")
+	if err := os.Link(filepath.Join(own, fileName), filepath.Join(hard, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{own, linked, hard} {
+		_, err := Open(t.Context(), Config{Dir: dir})
+		_, _, vacuumed := Vacuum(t.Context(), dir)
+		_, copied := Backup(t.Context(), dir, filepath.Join(t.TempDir(), "copy"), BackupOptions{})
+		for _, err := range []error{err, vacuumed, copied} {
+			if fault.CodeOf(err) != fault.Usage || !strings.Contains(err.Error(), "2 names") {
+				t.Errorf("%s: %v", dir, err)
+			}
+		}
 	}
 }
 
@@ -142,9 +217,6 @@ func TestDiskFull(t *testing.T) {
 	ctx := t.Context()
 	b, err := open(ctx, Config{Dir: t.TempDir(), Now: time.Now, Readers: 2})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if b.lock, err = os.CreateTemp(t.TempDir(), "lock"); err != nil {
 		t.Fatal(err)
 	}
 	s := store.New(b)

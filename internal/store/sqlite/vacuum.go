@@ -10,22 +10,25 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/mooring-rpc/mooring/internal/filelock"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 )
 
 // Vacuum rewrites the database of the data folder without the free space in its file, and returns
 // the file's size before and after, in bytes. The folder is locked meanwhile: it fails with
 // fault.InUse while a server runs. If it is stopped at any time, nothing has changed.
 func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
-	file := filepath.Join(dir, fileName)
-	if before, err = databaseSize(file); err != nil {
+	file, err := privatedir.FindDatabase(filepath.Join(dir, fileName))
+	if err == nil {
+		before, err = databaseSize(file)
+	}
+	if err != nil {
 		return 0, 0, fmt.Errorf("data folder: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(dir, lockName))
+	lock, err := lockDatabase(dir, file)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, filelock.Close(lock)) }()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	c, err := openConn(ctx, dsn(file, false))
 	if err != nil {
 		return 0, 0, err

@@ -133,20 +133,13 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 }
 
 func openFile(ctx context.Context, path string, o Options) (_ *DB, err error) {
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := privatedir.EnsureDatabase(path); err != nil {
+	// The files beside it have the same names whatever name it was opened by, as SQLite's do.
+	if path, err = privatedir.EnsureDatabase(path); err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("its file cannot be opened for writing: %w", err)
-	}
-	// The files beside it have the same names whatever name it was opened by, as SQLite's do.
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, withoutPath(err)
 	}
 	pragmas := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", BusyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",
@@ -186,15 +179,6 @@ func fileFailure(err error) error {
 		return fault.DiskFull.Because(err, "%v", err)
 	}
 	return fault.BadArgument.Because(err, "%v", err)
-}
-
-// withoutPath keeps the cause of a file error and leaves out the path.
-func withoutPath(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
-	}
-	return err
 }
 
 // Error is a *sqlite.Error.
