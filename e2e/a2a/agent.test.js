@@ -132,7 +132,7 @@ test("the lines of docs/a2a.md work", { timeout: 120_000 }, async (t) => {
   const { stdout } = await promisify(execFile)(process.execPath, [`${dir}/main.mjs`, rig.server.origin, rig.ref]);
   assert.match(stdout, /all 214 pass/);
 
-  const curl = /curl -s ([\s\S]*?)\n```/.exec(doc)[0].replace(/\n```$/, "").replace("http://localhost:7171", rig.server.origin).replace("$(cat a2a.ref)", rig.ref).replace("run the tests", "say:all_of_them");
+  const curl = /curl -s ([\s\S]*?)\n```/.exec(doc)[0].replace(/\n```$/, "").replace("http://localhost:7600", rig.server.origin).replace("$(cat a2a.ref)", rig.ref).replace("run the tests", "say:all_of_them");
   const said = JSON.parse((await promisify(execFile)("sh", ["-c", curl])).stdout);
   assert.equal(said.task.status.state, "TASK_STATE_COMPLETED");
   assert.equal(said.task.artifacts[0].parts[0].text, "all of them");

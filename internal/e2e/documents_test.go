@@ -144,8 +144,11 @@ func TestMCPPage(t *testing.T) {
 			}
 		}
 		found, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "list_sessions", Arguments: map[string]any{}})
-		if err != nil || found.IsError || !strings.Contains(found.Content[0].(*mcp.TextContent).Text, id) {
-			t.Errorf("%s: %+v (%v), without %s", name, found, err, id)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if text := found.Content[0].(*mcp.TextContent).Text; found.IsError || !strings.Contains(text, id) {
+			t.Errorf("%s: an error is %t: %s; without %s", name, found.IsError, text, id)
 		}
 	}
 	local := func(name string, command []string, tools ...string) {
