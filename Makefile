@@ -19,7 +19,7 @@ PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
 	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
 # What takes longest begins first, so that no core has nothing to do in the end.
-LONG    := ./internal/server/node ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
+LONG    := ./internal/server/node ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/share ./internal/store/sqlite
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
@@ -64,10 +64,16 @@ test test-slow: export RAPID_SEED = $(SEED)
 UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go)))
 UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
 
+# Tests whose servers and commands are processes of their own, without the race detector.
+PROCESSES = ./internal/e2e
+
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
-ifeq ($(PKG),./...)
+ifneq ($(PKG),./...)
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(PKG)
+else
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(LONG) $(filter-out $(abspath $(PROCESSES)),$(shell go list -f '{{.Dir}}' ./...))
+	$(PGTEST) go test -parallel 6 -timeout 20m $(PROCESSES)
 	go test -run '^($(UNRACED))$$' $(sort $(dir $(UNRACEDFILES)))
 	go test ./internal/socket # the race detector has it read and write in another way
 endif

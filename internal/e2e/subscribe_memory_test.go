@@ -2,8 +2,8 @@
 
 package e2e
 
-// What a subscriber that stops reading costs the server: told by the quick
-// tests alone, whose binary has no race detector to take memory of its own.
+// What a subscriber that stops reading costs the server, measured by the quick
+// tests alone.
 
 import (
 	"errors"
