@@ -40,7 +40,7 @@ func acpCmd(sh *cliEnv) *cobra.Command {
 		if filepath.Base(args[0]) != args[0] && !filepath.IsAbs(args[0]) { // sessions have folders of their own
 			args[0] = filepath.Join(dir, args[0])
 		}
-		body := func(ctx context.Context, c *client.Client) error { return h.serveEditor(ctx, c, &f, file, dir, args) }
+		body := func(ctx context.Context, c *client.Client) error { return serveEditor(ctx, h, c, &f, file, dir, args) }
 		if f.session == "" {
 			return h.withClient(cmd.Context(), body)
 		}
@@ -49,8 +49,8 @@ func acpCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) serveEditor(ctx context.Context, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
-	journals, err := h.journals()
+func serveEditor(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
+	journals, err := journals(h)
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (h *homeFlags) serveEditor(ctx context.Context, c *client.Client, f *runFla
 	}
 	defer h.env.signals.outliveReader()()
 	err = acpedit.Serve(ctx, acpedit.Config{
-		In: h.env.in, Out: h.env.out, Run: h.runConfig(c, f, dir, command),
+		In: h.env.in, Out: h.env.out, Run: runConfig(h, c, f, dir, command),
 		New: func(ctx context.Context) (acpedit.Session, error) {
-			s, err := h.sessionToRun(ctx, c, f, file)
+			s, err := sessionToRun(ctx, h, c, f, file)
 			if err != nil {
 				return acpedit.Session{}, err
 			}

@@ -88,7 +88,7 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := func(ctx context.Context, c *client.Client) error { return h.attachOpencode(ctx, c, &f, file, at) }
+		body := func(ctx context.Context, c *client.Client) error { return attachOpencode(ctx, h, c, &f, file, at) }
 		if f.session == "" {
 			return h.withClient(cmd.Context(), body)
 		}
@@ -110,21 +110,21 @@ func (f *attachFlags) address() (*url.URL, error) {
 	return u, nil
 }
 
-func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *attachFlags, file *refFile, at *url.URL) (err error) {
-	ties, err := h.tiesDir()
+func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, file *refFile, at *url.URL) (err error) {
+	ties, err := tiesDir(h)
 	if err != nil {
 		return err
 	}
 	var ln net.Listener
 	if f.listen != "" {
 		var leave func()
-		if ln, leave, err = h.listenRelay(ctx, f.listen); err != nil {
+		if ln, leave, err = listenRelay(ctx, h, f.listen); err != nil {
 			return err
 		}
 		defer leave()
 	}
 	api := opencodeapi.New(at)
-	tie, err := h.tie(ctx, f, api, ties)
+	tie, err := tieOf(ctx, h, f, api, ties)
 	if errors.Is(err, opencodeapi.ErrAway) {
 		return fmt.Errorf("%w; is it running with --port, or as opencode serve?", err)
 	}
@@ -132,18 +132,18 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 		return err
 	}
 	defer func() { err = errors.Join(err, tie.Close()) }()
-	s, err := h.sessionToAttach(ctx, c, f, tie)
+	s, err := sessionToAttach(ctx, h, c, f, tie)
 	if err != nil {
 		return err
 	}
 	var r *relay.Relay
 	if f.listen != "" {
-		if r, err = h.relayOfAttach(ctx, c, f, at, &attach.Ties{Client: c, Dir: ties, Attached: tie.Opencode(), Here: s}); err != nil {
+		if r, err = relayOfAttach(ctx, h, c, f, at, &attach.Ties{Client: c, Dir: ties, Attached: tie.Opencode(), Here: s}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
-	if err := h.shareRun(ctx, c, s, file); err != nil {
+	if err := shareRun(ctx, h, c, s, file); err != nil {
 		return err
 	}
 	if err := h.rememberOwner(h.ownerUsed); err != nil {
@@ -157,7 +157,7 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 	if err := h.env.print(said, "%s\n", s.ID()); err != nil {
 		return err
 	}
-	return h.reporting(ctx, c, func(ctx context.Context) error {
+	return whileReporting(ctx, h, c, func(ctx context.Context) error {
 		both, ctx := errgroup.WithContext(ctx)
 		both.Go(func() error {
 			return attach.Run(ctx, attach.Config{
@@ -173,7 +173,7 @@ func (h *homeFlags) attachOpencode(ctx context.Context, c *client.Client, f *att
 }
 
 // tiesDir returns the folder of ties, and makes it if it is missing.
-func (h *homeFlags) tiesDir() (string, error) {
+func tiesDir(h *homeFlags) (string, error) {
 	home, err := h.makeHomeDir()
 	if err != nil {
 		return "", err
@@ -183,19 +183,19 @@ func (h *homeFlags) tiesDir() (string, error) {
 }
 
 // relayOfAttach returns the relay of --listen, which makes the sessions of what is shared beside the tie under the owner's ref.
-func (h *homeFlags) relayOfAttach(ctx context.Context, c *client.Client, f *attachFlags, at *url.URL, ties *attach.Ties) (*relay.Relay, error) {
+func relayOfAttach(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, at *url.URL, ties *attach.Ties) (*relay.Relay, error) {
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.checkRelaySpace(ctx, c, space, "--owner"); err != nil {
+	if err := checkRelaySpace(ctx, h, c, space, "--owner"); err != nil {
 		return nil, err
 	}
-	return h.newRelay(ctx, relay.Config{Client: c, Space: space, Opencode: []*url.URL{at}, Ties: ties})
+	return newRelay(ctx, h, relay.Config{Client: c, Space: space, Opencode: []*url.URL{at}, Ties: ties})
 }
 
-// tie opens the tie of opencode's session. One that was tied before need not be there now.
-func (h *homeFlags) tie(ctx context.Context, f *attachFlags, api *opencodeapi.API, dir string) (*attach.Tie, error) {
+// tieOf opens the tie of opencode's session. One that was tied before need not be there now.
+func tieOf(ctx context.Context, h *homeFlags, f *attachFlags, api *opencodeapi.API, dir string) (*attach.Tie, error) {
 	info, err := api.Choose(ctx, f.opencode)
 	away := errors.Is(err, opencodeapi.ErrAway) && f.opencode != ""
 	if err != nil && !away {
@@ -237,7 +237,7 @@ func openTie(ctx context.Context, dir, id string) (tie *attach.Tie, err error) {
 const tieWait = time.Second
 
 // sessionToAttach returns the session of --session or of the tie, or a new one.
-func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
 	if f.session != "" {
 		s, err := h.session(ctx, c, f.session)
 		if err != nil {
@@ -256,7 +256,7 @@ func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *at
 		return h.session(ctx, c, tie.Session())
 	}
 	if batch == "" {
-		s, err := h.adopt(ctx, c, f, tie)
+		s, err := adopt(ctx, h, c, f, tie)
 		if s != nil || err != nil {
 			return s, err
 		}
@@ -286,9 +286,9 @@ func (h *homeFlags) sessionToAttach(ctx context.Context, c *client.Client, f *at
 
 // adopt returns the session in which a relay of this home folder has shared opencode's session, which the tie then goes on with; nil if there is none,
 // or that relay runs and goes on with it by itself.
-func (h *homeFlags) adopt(ctx context.Context, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+func adopt(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
 	if f.listen == "" {
-		unlock, err := h.lockRelay(ctx)
+		unlock, err := lockRelay(ctx, h)
 		if fault.CodeOf(err) == fault.InUse {
 			return nil, nil
 		}
@@ -297,7 +297,7 @@ func (h *homeFlags) adopt(ctx context.Context, c *client.Client, f *attachFlags,
 		}
 		defer unlock()
 	}
-	dir, err := h.relayDir()
+	dir, err := relayDir(h)
 	if err != nil {
 		return nil, err
 	}

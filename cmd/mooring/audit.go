@@ -42,14 +42,14 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			of, err := h.auditTarget(ctx, c, args[0])
+			of, err := auditTarget(ctx, h, c, args[0])
 			if err != nil {
 				return err
 			}
 			if follow {
-				return h.followAudit(ctx, of, from)
+				return followAudit(ctx, h, of, from)
 			}
-			return h.printAudit(ctx, of, from)
+			return printAudit(ctx, h, of, from)
 		})
 	}
 	cmd.Flags().Var((*rowFlag)(&from), "from", "print the rows after this one (the last row's number, and its hash)")
@@ -76,7 +76,7 @@ type auditable interface {
 }
 
 // auditTarget returns the session or space of a REF.
-func (h *homeFlags) auditTarget(ctx context.Context, c *client.Client, arg string) (auditable, error) {
+func auditTarget(ctx context.Context, h *homeFlags, c *client.Client, arg string) (auditable, error) {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (h *homeFlags) auditTarget(ctx context.Context, c *client.Client, arg strin
 }
 
 // printAudit prints the present rows.
-func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Position) error {
+func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
 	out := bufio.NewWriter(h.env.out)
 	after, end := from.Cursor, uint64(0)
 	for {
@@ -101,13 +101,13 @@ func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Po
 		}
 		if end == 0 {
 			end = page.Seq
-			h.warnBeyondEnd("audit", after, end)
+			h.env.warnBeyondEnd("audit", after, end)
 		}
 		for i := range page.Rows {
 			if page.Rows[i].Seq > end {
 				break
 			}
-			if err := h.printAuditRow(out, &page.Rows[i]); err != nil {
+			if err := printAuditRow(h, out, &page.Rows[i]); err != nil {
 				return err
 			}
 			after = page.Rows[i].Seq
@@ -120,7 +120,7 @@ func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Po
 
 // followAudit prints the present rows, then new ones until it is interrupted, which is not an
 // error.
-func (h *homeFlags) followAudit(ctx context.Context, of auditable, from client.Position) error {
+func followAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
 	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, from
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
@@ -137,7 +137,7 @@ func (h *homeFlags) followAudit(ctx context.Context, of auditable, from client.P
 			return explainServerBehind("audit", err, last)
 		}
 		troubled, last = false, client.Position{Cursor: row.Seq, Hash: row.Hash}
-		if err := h.printAuditRow(out, &row); err != nil {
+		if err := printAuditRow(h, out, &row); err != nil {
 			return err
 		}
 		if err := out.Flush(); err != nil {
@@ -163,7 +163,7 @@ type shownAuditRow struct {
 	Hash    string `json:"hash"`
 }
 
-func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) error {
+func printAuditRow(h *homeFlags, out *bufio.Writer, r *capability.AuditRow) error {
 	reason := ""
 	if r.Reason != fault.None {
 		reason = r.Reason.String()

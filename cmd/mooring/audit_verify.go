@@ -27,17 +27,17 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				of, err := h.auditTarget(ctx, c, args[0])
+				of, err := auditTarget(ctx, h, c, args[0])
 				if err != nil {
 					return err
 				}
-				return h.verifyAudit(ctx, of)
+				return verifyAudit(ctx, h, of)
 			})
 		},
 	}
 }
 
-func (h *homeFlags) verifyAudit(ctx context.Context, of auditable) error {
+func verifyAudit(ctx context.Context, h *homeFlags, of auditable) error {
 	audit, err := verifyAuditChain(ctx, of)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (h *homeFlags) verifyAudit(ctx context.Context, of auditable) error {
 	flaws := 0
 	for _, v := range chains {
 		flaws += len(v.flaws)
-		if err := h.printChainReport(v); err != nil {
+		if err := printChainReport(h, v); err != nil {
 			return err
 		}
 	}
@@ -116,9 +116,9 @@ func verifyLog(ctx context.Context, s *client.Session) (v chainReport, err error
 	return v, nil
 }
 
-func (h *homeFlags) printChainReport(v chainReport) error {
+func printChainReport(h *homeFlags, v chainReport) error {
 	if h.env.json {
-		return h.printChainReportJSON(v)
+		return printChainReportJSON(h, v)
 	}
 	for _, f := range v.flaws {
 		if _, err := fmt.Fprintln(h.env.out, f.text); err != nil {
@@ -144,7 +144,7 @@ func (h *homeFlags) printChainReport(v chainReport) error {
 }
 
 // printChainReportJSON prints an object for each flaw, or one for a chain without flaws.
-func (h *homeFlags) printChainReportJSON(v chainReport) error {
+func printChainReportJSON(h *homeFlags, v chainReport) error {
 	type shown struct {
 		Chain string `json:"chain"`
 		Flaw  string `json:"flaw,omitempty"`

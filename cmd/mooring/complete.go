@@ -137,22 +137,3 @@ func (h *homeFlags) completeStreams(cmd *cobra.Command) {
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}
 }
-
-// completeList completes a flag's value, a comma-separated list of values.
-func completeList(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag exists
-		message := ""
-		if i := strings.LastIndexByte(begun, ','); i >= 0 {
-			message = begun[:i+1]
-		}
-		for _, v := range values {
-			if !slices.Contains(strings.Split(message, ","), v) && strings.HasPrefix(message+v, begun) {
-				list = append(list, message+v)
-			}
-		}
-		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	})
-}
-
-// appendable are the methods that --methods takes.
-var appendable = []string{"add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"}

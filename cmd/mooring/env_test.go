@@ -34,7 +34,7 @@ func inEnv(t *testing.T, env []string, args ...string) result {
 func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	url, dir := pgtest.URL(t), t.TempDir()
-	s := startSignalled(t, exec.Command("env", append([]string{envDatabaseURL + "=" + url}, serveLine(dir)...)...))
+	s := startSignalled(t, exec.Command("env", append([]string{"MOORING_DATABASE_URL=" + url}, serveLine(dir)...)...))
 	if s.banner.Database != "postgres" {
 		t.Errorf("the database is %s", s.banner.Database)
 	}
@@ -53,9 +53,9 @@ func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 		{url, rescue, exitOK, "the new owner's ref is in"}, // goes by it as well
 		{url, append(rescue, "--database-url", "postgres://x@127.0.0.1:1/x"), exitRefused, "the database at 127.0.0.1:1 cannot be reached"}, // a flag goes before it
 		{"", rescue, exitUsage, "it has no mooring.db"}, // which is SQLite's
-		{nonsense, []string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, exitUsage, envDatabaseURL},
+		{nonsense, []string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, exitUsage, "MOORING_DATABASE_URL"},
 	} {
-		if got := inEnv(t, []string{envDatabaseURL + "=" + c.env}, c.args...); got.code != c.code || !strings.Contains(got.out+got.err, c.words) || strings.Contains(got.err, "p4ss") {
+		if got := inEnv(t, []string{"MOORING_DATABASE_URL=" + c.env}, c.args...); got.code != c.code || !strings.Contains(got.out+got.err, c.words) || strings.Contains(got.err, "p4ss") {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}

@@ -1,9 +1,11 @@
-// Checks of all flags.
+// Checks of all flags, and flags that several commands have.
 
 package main
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,4 +47,31 @@ func rejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// completeList completes a flag's value, a comma-separated list of values.
+func completeList(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag exists
+		message := ""
+		if i := strings.LastIndexByte(begun, ','); i >= 0 {
+			message = begun[:i+1]
+		}
+		for _, v := range values {
+			if !slices.Contains(strings.Split(message, ","), v) && strings.HasPrefix(message+v, begun) {
+				list = append(list, message+v)
+			}
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+// The longest expiry of a request that servers take, and its text.
+const (
+	maxExpiry     = 30 * 24 * time.Hour
+	maxExpiryText = "30d"
+)
+
+// ownerFlag adds the flag of the owner's ref.
+func ownerFlag(cmd *cobra.Command, owner *string) {
+	cmd.Flags().StringVar(owner, "owner", "", "the owner's ref: its text or @FILE (MOORING_OWNER; default: the one used last)")
 }

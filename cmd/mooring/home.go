@@ -8,15 +8,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
@@ -49,9 +46,6 @@ func withHome(sh *cliEnv, cmd *cobra.Command) *homeFlags {
 	f.StringVar(&h.tlsCA, "tls-ca", "", "PEM file of certificates to trust for moorings:// refs, in addition to the system's (MOORING_TLS_CA)")
 	return h
 }
-
-// maxTLSCA bounds a file of certificates, in bytes: several times a whole system's.
-const maxTLSCA = 1 << 20
 
 // tlsConfig returns the TLS configuration that also trusts --tls-ca; nil without the flag.
 func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
@@ -198,217 +192,11 @@ func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 	}
 }
 
-// drainBriefly lets the sender finish batches that can be sent at once.
-func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
-	st, err := c.Outbox().Queue(ctx)
-	if err != nil || st.Unfinished() == 0 || blockedBy(ctx, c) != nil {
-		return
-	}
-	for _, s := range st.Streams {
-		if s.Stopped != fault.None {
-			return // someone has to decide; status tells why
-		}
-	}
-	wait, stop := whileReachable(ctx, c, 2*time.Second)
-	defer stop()
-	_ = c.Drain(wait, nil) // a later command sends the rest
-}
-
-// graceUnreachable is how long a server may be unreachable before a command goes on without it.
-const graceUnreachable = 400 * time.Millisecond
-
-// whileReachable returns a context that ends after limit (0: never), or when no server could be reached for
-// graceUnreachable.
-func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) (context.Context, context.CancelFunc) {
-	wait, stop := context.WithCancel(ctx)
-	if limit > 0 {
-		wait, stop = context.WithTimeout(ctx, limit)
-	}
-	go func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		var since time.Time
-		for {
-			select {
-			case <-wait.Done():
-				return
-			case now := <-tick.C:
-				switch {
-				case blockedBy(wait, c) == nil:
-					since = time.Time{}
-				case since.IsZero():
-					since = now
-				case now.Sub(since) > graceUnreachable:
-					stop()
-				}
-			}
-		}
-	}()
-	return wait, stop
-}
-
-// blockedBy returns why nothing can be sent at present, by this process or by the outbox's sender; nil if no reason is
-// known. A quota blocks until someone acts on it.
-func blockedBy(ctx context.Context, c *client.Client) error {
-	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
-		return err
-	}
-	st, err := c.Outbox().Queue(ctx)
-	if err != nil || st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
-		return nil
-	}
-	for _, s := range st.Streams {
-		if s.LastError == "" || st.Sending && !blockedByQuota(s.LastError) {
-			return nil
-		}
-	}
-	return errors.New(st.Streams[0].LastError)
-}
-
-// quietWait is how long a command waits before it prints the reason.
-const quietWait = 2 * time.Second
-
-// reportWaiting prints, until stop is called, why a command is waiting for answers: each reason once, when the command
-// has had one for quietWait. Nothing is printed after stop returns.
-func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop func()) {
-	if h.env.json {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(quietWait / 10)
-		defer tick.Stop()
-		var since time.Time
-		for message := ""; ; {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
-				err := waitReason(ctx, c)
-				switch {
-				case err == nil || ctx.Err() != nil:
-					since = time.Time{}
-				case since.IsZero():
-					since = now
-				case now.Sub(since) >= quietWait && err.Error() != message:
-					message = err.Error()
-					fmt.Fprintf(h.env.err, "waiting: %s\n", sanitizeLine(message))
-				}
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
-
-// waitReason returns why pending ops have not been answered yet, as far as known: the reason for all of them, or the
-// server's last error.
-func waitReason(ctx context.Context, c *client.Client) error {
-	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
-		return err
-	}
-	st, err := c.Outbox().Queue(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, s := range st.Streams {
-		if s.Stopped == fault.None && s.LastError != "" {
-			return errors.New(s.LastError)
-		}
-	}
-	return nil
-}
-
-// ownerArg returns the REF named as owner, and where it was named; "" if none was.
-func (h *homeFlags) ownerArg(flag string) (arg, from string) {
-	if flag != "" {
-		return flag, "--owner"
-	}
-	return os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
-}
-
-// owner returns the space ref for a command that needs the right want. One named by the user is remembered when the
-// command has succeeded.
-func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, want capability.Rights) (*client.Space, error) {
-	arg, from := h.ownerArg(flag)
-	if arg == "" {
-		return h.rememberedOwner(ctx, c, want)
-	}
-	sp, err := h.space(ctx, c, arg, from, want)
-	if err == nil {
-		h.ownerUsed = sp.Ref().ID
-	}
-	return sp, err
-}
-
-// space returns the space ref that the user named in a flag or variable, from, for a command that needs the right want.
-func (h *homeFlags) space(ctx context.Context, c *client.Client, arg, from string, want capability.Rights) (*client.Space, error) {
-	ref, id, err := h.ref(ctx, arg)
-	switch {
-	case err != nil:
-		return nil, err
-	case capability.IsSpace(id) || capability.IsSpace(capability.Target(id)):
-		saved, err := h.savedRef(ctx, c.Outbox(), id, want)
-		if err != nil {
-			return nil, err
-		}
-		ref = saved.Ref
-	case id != "":
-		return nil, fault.Usage.With("%s must be a space's ref: its text, @FILE such as @DATA/owner.ref, or the id of one that the home folder knows", from)
-	}
-	return c.Space(ctx, ref)
-}
-
-// rememberedOwner returns the space ref last used, or another one of the same space if that lacks the right; without a
-// remembered one the best match, if all are of one space.
-func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want capability.Rights) (*client.Space, error) {
-	name, err := h.ownerFile()
-	if err != nil {
-		return nil, err
-	}
-	space := ""
-	last, _ := os.ReadFile(name) // missing: none was remembered
-	if saved, err := c.Outbox().Ref(ctx, strings.TrimSpace(string(last))); err == nil && saved.Role == outbox.SpaceOwner {
-		if saved.Rights == 0 || saved.Rights.Has(want) {
-			return c.Space(ctx, saved.Ref) // or the ref that replaced it
-		}
-		space = saved.Target()
-	}
-	saved, err := c.Outbox().RefFor(ctx, space, want)
-	switch fault.CodeOf(err) {
-	case fault.None:
-		return c.Space(ctx, saved.Ref)
-	case fault.Ambiguous:
-		return nil, fault.Ambiguous.With("the home folder knows owner's refs of more than one space: say which with --owner @FILE")
-	case fault.NotFound:
-		return nil, fault.Usage.With("no owner's ref is known: give it once with --owner @FILE or MOORING_OWNER; mooring serve prints where it wrote it")
-	}
-	return nil, fmt.Errorf("look up the owner's ref: %w", err)
-}
-
-// rememberOwner records which owner's ref was used last: its id, never its secret. "" is none.
-func (h *homeFlags) rememberOwner(id string) error {
-	if id == "" {
-		return nil
-	}
-	name, err := h.ownerFile()
+// withOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
+func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	c, err := h.open(ctx, true)
 	if err != nil {
 		return err
 	}
-	if last, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(last)) == id {
-		return nil
-	}
-	if err := os.WriteFile(name, []byte(id+"\n"), 0o600); err != nil {
-		return fmt.Errorf("remember the owner: %w", err)
-	}
-	return nil
-}
-
-func (h *homeFlags) ownerFile() (string, error) {
-	dir, err := h.makeHomeDir()
-	return filepath.Join(dir, "owner"), err
+	return errors.Join(body(ctx, c), c.Close())
 }

@@ -98,24 +98,6 @@ func readFileLimited(ctx context.Context, name string, limit int) ([]byte, error
 	return data, nil
 }
 
-// maxInput bounds an input that is kept whole, in bytes.
-const maxInput = 1 << 30
-
-// boundedInput is a reader that fails beyond maxInput.
-type boundedInput struct {
-	io.Reader
-	n int
-}
-
-// Read implements io.Reader.
-func (b *boundedInput) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if b.n += n; b.n > maxInput {
-		return 0, fault.TooLarge.With("there are more than %d bytes of input: give it in pieces", maxInput)
-	}
-	return n, err
-}
-
 // ctxReader reads from r until ctx ends, even if a read of r blocks, as on a terminal.
 type ctxReader struct {
 	ctx      context.Context
@@ -180,3 +162,6 @@ func (m *bomReader) Read(p []byte) (int, error) {
 	}
 	return m.text.Read(p)
 }
+
+// maxTLSCA bounds a file of certificates, in bytes: several times a whole system's.
+const maxTLSCA = 1 << 20

@@ -45,24 +45,24 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 		if public && creator {
 			return fault.Usage.With("--public and --opencode are for different refs: give one of them")
 		}
-		ref, redemption, err := h.findLinkRef(cmd.Context(), args[0])
+		ref, redemption, err := findLinkRef(cmd.Context(), h, args[0])
 		if err != nil {
 			return err
 		}
 		if creator {
-			return h.linkCreator(cmd.Context(), ref)
+			return linkCreator(cmd.Context(), h, ref)
 		}
 		if public {
-			return h.linkPublic(cmd.Context(), ref, redemption)
+			return linkPublic(cmd.Context(), h, ref, redemption)
 		}
-		return h.link(ref)
+		return linkTo(h, ref)
 	}
 	h.completeRefs(cmd)
 	return cmd
 }
 
 // findLinkRef returns the ref of a REF, with the redemption id for it, without a server.
-func (h *homeFlags) findLinkRef(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
+func findLinkRef(ctx context.Context, h *homeFlags, arg string) (ref capability.Ref, redemption string, err error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil || id == "" {
 		return ref, ulid.Make().String(), err
@@ -80,18 +80,18 @@ func (h *homeFlags) findLinkRef(ctx context.Context, arg string) (ref capability
 	return saved.Ref, saved.Redemption, err
 }
 
-// link prints the address of a ref's page, and warns that it contains the secret.
-func (h *homeFlags) link(ref capability.Ref) error {
+// linkTo prints the address of a ref's page, and warns that it contains the secret.
+func linkTo(h *homeFlags, ref capability.Ref) error {
 	if capability.Sealed(ref.ID) {
 		return fault.Sealed.With("the ref is bound to a key, which no browser has: share one that is not sealed, and link that")
 	}
-	h.warnOfSecret()
-	return h.printLink(ref.WebAddress() + page.RefPath(ref))
+	warnOfSecret(h)
+	return printLink(h, ref.WebAddress()+page.RefPath(ref))
 }
 
 // linkCreator prints the URL prefix under which opencode shares with a create-only ref. A ref
 // that allows more must not get into a URL, so the server is asked.
-func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err error) {
+func linkCreator(ctx context.Context, h *homeFlags, ref capability.Ref) (err error) {
 	if !capability.IsSpace(ref.Target()) || capability.Sealed(ref.ID) {
 		return fault.BadArgument.With("opencode shares under a space's ref that is not sealed: make one with mooring share @owner.ref --rights create")
 	}
@@ -109,17 +109,17 @@ func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err er
 	case d.Grant.Rights != capability.Create:
 		return fault.BadArgument.With("the ref allows %s, and an address must hold one that can create and nothing else: make it with mooring share REF --rights create", d.Grant.Rights)
 	}
-	h.warnOfSecret()
-	return h.printLink(ref.WebAddress() + share.CreatorPath(ref))
+	warnOfSecret(h)
+	return printLink(h, ref.WebAddress()+share.CreatorPath(ref))
 }
 
-func (h *homeFlags) warnOfSecret() {
+func warnOfSecret(h *homeFlags) {
 	if !h.env.json {
 		fmt.Fprintln(h.env.err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
 	}
 }
 
-func (h *homeFlags) printLink(url string) error {
+func printLink(h *homeFlags, url string) error {
 	return h.env.print(map[string]string{"url": url}, "%s\n", url)
 }
 
@@ -127,7 +127,7 @@ func (h *homeFlags) printLink(url string) error {
 const linkTimeout = 30 * time.Second
 
 // linkPublic requests the public share of a ref's session and prints its address.
-func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redemption string) error {
+func linkPublic(ctx context.Context, h *homeFlags, ref capability.Ref, redemption string) error {
 	if !capability.IsSession(ref.Target()) {
 		return fault.BadArgument.With("only sessions have public shares: give a session's ref")
 	}
@@ -173,5 +173,5 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 		}
 		return fault.Incompatible.With("the server answered with status %d", res.StatusCode)
 	}
-	return h.printLink(ref.WebAddress() + answer.Public)
+	return printLink(h, ref.WebAddress()+answer.Public)
 }

@@ -55,18 +55,18 @@ func mcpCmd(sh *cliEnv) *cobra.Command {
 			}
 		}
 		return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			from, err := h.mcpSource(ctx, c, owner, args)
+			from, err := newMCPSource(ctx, h, c, owner, args)
 			if err != nil {
 				return err
 			}
-			return h.serveMCP(ctx, from, allow)
+			return serveMCP(ctx, h, from, allow)
 		})
 	}
 	return cmd
 }
 
-// mcpSource returns the sessions that the REFs reach, or the owner's.
-func (h *homeFlags) mcpSource(ctx context.Context, c *client.Client, owner string, args []string) (*mcpSource, error) {
+// newMCPSource returns the sessions that the REFs reach, or the owner's.
+func newMCPSource(ctx context.Context, h *homeFlags, c *client.Client, owner string, args []string) (*mcpSource, error) {
 	from := &mcpSource{home: h, client: c}
 	if len(args) == 0 {
 		sp, err := h.owner(ctx, c, owner, capability.List)
@@ -84,7 +84,7 @@ func (h *homeFlags) mcpSource(ctx context.Context, c *client.Client, owner strin
 }
 
 // serveMCP serves one client until its input ends.
-func (h *homeFlags) serveMCP(ctx context.Context, from *mcpSource, allow []string) error {
+func serveMCP(ctx context.Context, h *homeFlags, from *mcpSource, allow []string) error {
 	defer h.env.signals.outliveReader()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()

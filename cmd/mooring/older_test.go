@@ -3,20 +3,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/client/sqliteclient"
-	"github.com/mooring-rpc/mooring/fault"
 )
 
 // age lets a session's last event be from days ago.
@@ -124,45 +115,4 @@ func TestPurgeOlder(t *testing.T) {
 			t.Errorf("again: %q", got)
 		}
 	})
-}
-
-// A command that is to stop finishes the request under way, says what is done, and goes on when it is
-// given again.
-func TestDeleteOlderStops(t *testing.T) {
-	t.Parallel()
-	r := newCLI(t, "")
-	ids := []string{r.create("a"), r.create("b"), r.create("c")}
-	r.age(100, ids...)
-	text, err := os.ReadFile(r.owner()[1:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(r.dir, "own"))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	sp, err := c.Space(t.Context(), ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, errOut strings.Builder
-	h := &homeFlags{env: &cliEnv{out: &out, err: &errOut}}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	err = h.removeListed(ended, sp, client.OlderOptions{Remove: client.DeleteOlder, Age: 90 * 24 * time.Hour, Limit: 1}, 3)
-	if fault.CodeOf(err) != fault.Canceled || !strings.Contains(err.Error(), "the same command goes on") || out.String() != "deleted 1 session\n" {
-		t.Errorf("stopped: %v, %q", err, out.String())
-	}
-	if got := r.ok("session", "delete", "--older-than", "90d", "--space", r.owner(), "--yes"); got != "deleted 2 sessions\n" {
-		t.Errorf("again: %q", got)
-	}
 }

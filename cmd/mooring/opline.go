@@ -238,3 +238,21 @@ func batchesOf(lines []opLine, limits ledger.Limits) [][]opLine {
 func lineError(line int, format string, args ...any) error {
 	return fault.Malformed.With("line %d: %s", line, fmt.Sprintf(format, args...))
 }
+
+// maxInput bounds an input that is kept whole, in bytes.
+const maxInput = 1 << 30
+
+// boundedInput is a reader that fails beyond maxInput.
+type boundedInput struct {
+	io.Reader
+	n int
+}
+
+// Read implements io.Reader.
+func (b *boundedInput) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.n += n; b.n > maxInput {
+		return 0, fault.TooLarge.With("there are more than %d bytes of input: give it in pieces", maxInput)
+	}
+	return n, err
+}

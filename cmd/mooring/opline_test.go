@@ -109,3 +109,12 @@ func FuzzReadOpLines(f *testing.F) {
 		}
 	})
 }
+
+// An input that is kept whole is bounded.
+func TestAppendsInputIsBounded(t *testing.T) {
+	t.Parallel()
+	in := &boundedInput{Reader: strings.NewReader("xx"), n: maxInput - 1}
+	if _, err := in.Read(make([]byte, 2)); fault.CodeOf(err) != fault.TooLarge {
+		t.Errorf("an input beyond its bound: %v", err)
+	}
+}

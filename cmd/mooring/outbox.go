@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,15 +33,6 @@ func outboxCmd(sh *cliEnv) *cobra.Command {
 const finishedHelp = "Ops that are acked, failed, skipped or void are finished and block nothing: they are removed 30 days\n" +
 	"after their answer. mooring outbox retry commits an op that did not apply again."
 
-// withOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
-func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
-	c, err := h.open(ctx, true)
-	if err != nil {
-		return err
-	}
-	return errors.Join(body(ctx, c), c.Close())
-}
-
 func outboxStatusCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
@@ -62,7 +52,7 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.printStatus(&st, full)
+				return printStatus(h, &st, full)
 			})
 		},
 	}
@@ -77,11 +67,6 @@ type shownStream struct {
 	LastError  string `json:"last_error,omitempty"`
 	Stopped    string `json:"stopped,omitempty"`
 	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, for which all later ones wait
-}
-
-// blockedByQuota reports whether a stream's last error is that of a quota.
-func blockedByQuota(lastError string) bool {
-	return strings.HasPrefix(lastError, fault.QuotaExceeded.String())
 }
 
 // atQuota returns, by session, the op that a quota refuses. Ops committed after it wait for it,
@@ -103,7 +88,7 @@ func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[strin
 	return full, nil
 }
 
-func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) error {
+func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
 		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: sanitizeLine(s.LastError), Blocking: full[s.Session].Op}
@@ -180,12 +165,12 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 			if err := rejectZeroLimits(cmd.Flags(), "timeout"); err != nil {
 				return err
 			}
-			before, err := h.statusBefore(cmd.Context())
+			before, err := statusBefore(cmd.Context(), h)
 			if err != nil {
 				return err
 			}
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.drain(ctx, c, before, timeout)
+				return drainOutbox(ctx, h, c, before, timeout)
 			})
 		},
 	}
@@ -194,7 +179,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 }
 
 // statusBefore returns the outbox's status before this process sends any of its ops.
-func (h *homeFlags) statusBefore(ctx context.Context) (outbox.Status, error) {
+func statusBefore(ctx context.Context, h *homeFlags) (outbox.Status, error) {
 	c, err := h.open(ctx, true)
 	if err != nil {
 		return outbox.Status{}, err
@@ -203,7 +188,7 @@ func (h *homeFlags) statusBefore(ctx context.Context) (outbox.Status, error) {
 	return st, errors.Join(err, c.Close())
 }
 
-func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.Status, timeout time.Duration) error {
+func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before outbox.Status, timeout time.Duration) error {
 	wait, stop := context.WithCancel(ctx)
 	if timeout > 0 {
 		wait, stop = context.WithTimeout(ctx, timeout)

@@ -33,7 +33,7 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.abandon(ctx, c.Outbox(), args[0], yes)
+				return abandonStream(ctx, h, c.Outbox(), args[0], yes)
 			})
 		},
 	}
@@ -42,7 +42,7 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, yes bool) error {
+func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg string, yes bool) error {
 	session, err := resolveSession(ctx, box, arg)
 	if err != nil {
 		return err

@@ -44,11 +44,11 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 				return fault.Usage.With("--batch: %q is not a batch id: batch ids have 26 letters and digits, and append --json shows them", sanitizeLine(f.Batch))
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				rows, err := h.listRows(ctx, c.Outbox(), f)
+				rows, err := listRows(ctx, h, c.Outbox(), f)
 				if err != nil {
 					return err
 				}
-				return h.printRows(rows)
+				return printRows(h, rows)
 			})
 		},
 	}
@@ -72,7 +72,7 @@ func stateNames() (names []string) {
 }
 
 // listRows returns rows. A session or batch that is unknown here is an error, not an empty list.
-func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
+func listRows(ctx context.Context, h *homeFlags, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
 	unknown := func(err error) error {
 		if fault.CodeOf(err) == fault.NotFound {
 			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", sanitizeLine(f.Session))
@@ -145,7 +145,7 @@ func showRow(r *outbox.Row) shownRow {
 	return s
 }
 
-func (h *homeFlags) printRows(rows []outbox.Row) error {
+func printRows(h *homeFlags, rows []outbox.Row) error {
 	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
 	for i := range rows {
 		s := showRow(&rows[i])

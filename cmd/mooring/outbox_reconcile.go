@@ -38,7 +38,7 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 		Args:    argCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.reconcile(ctx, c, args, yes, expecting)
+				return reconcileAll(ctx, h, c, args, yes, expecting)
 			})
 		},
 	}
@@ -48,7 +48,7 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []string, yes, expecting bool) error {
+func reconcileAll(ctx context.Context, h *homeFlags, c *client.Client, args []string, yes, expecting bool) error {
 	var sessions []string
 	var err error
 	if len(args) > 0 {
@@ -63,7 +63,7 @@ func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []stri
 	var failed error
 	n := 0
 	for _, session := range sessions {
-		err := h.reconcileOne(ctx, c, session, yes, expecting)
+		err := reconcileOne(ctx, h, c, session, yes, expecting)
 		if err == nil {
 			continue
 		}
@@ -82,7 +82,7 @@ func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []stri
 	return failed
 }
 
-func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session string, yes, expecting bool) error {
+func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session string, yes, expecting bool) error {
 	o := outbox.ReconcileOptions{DryRun: true}
 	o.WithExpectations = expecting
 	r, err := c.Reconcile(ctx, session, o)
@@ -90,10 +90,10 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 		return err
 	}
 	if !r.Needed() {
-		return h.printReconciled(&r, false, "")
+		return printReconciled(h, &r, false, "")
 	}
 	if !yes {
-		if err := h.printReconciled(&r, true, ""); err != nil {
+		if err := printReconciled(h, &r, true, ""); err != nil {
 			return err
 		}
 		again := r.Count(outbox.SentAgain)
@@ -108,9 +108,9 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 	if r, err = c.Reconcile(ctx, session, o); err != nil {
 		return err
 	}
-	message, refused := h.awaitReconciled(ctx, c, &r)
+	message, refused := awaitReconciled(ctx, h, c, &r)
 	if yes {
-		err = h.printReconciled(&r, false, message)
+		err = printReconciled(h, &r, false, message)
 	} else if !h.env.json {
 		_, err = fmt.Fprintln(h.env.out, message)
 	}
@@ -119,7 +119,7 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 
 // awaitReconciled waits, while the server is reachable, for the ops committed again, and
 // describes their outcomes. The error is about ops that no longer apply.
-func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (message string, refused error) {
+func awaitReconciled(ctx context.Context, h *homeFlags, c *client.Client, r *outbox.Reconciliation) (message string, refused error) {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()
@@ -173,7 +173,7 @@ type shownReconciled struct {
 
 // printReconciled prints a reconciliation op by op, and what was done, or with plan what would be
 // done.
-func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, message string) error {
+func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message string) error {
 	if h.env.json {
 		for i := range r.Ops {
 			c := &r.Ops[i]

@@ -41,7 +41,7 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 				for _, op := range args {
 					t, err := c.Outbox().Retry(ctx, op)
 					if err != nil {
-						return h.explainState(ctx, c.Outbox(), op, err, "retry commits ops again that did not apply")
+						return explainState(ctx, h, c.Outbox(), op, err, "retry commits ops again that did not apply")
 					}
 					err = h.env.print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
 					if err == nil {
@@ -75,9 +75,9 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				for _, op := range args {
 					if err := c.Outbox().Drop(ctx, op); err != nil {
-						return h.explainState(ctx, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
+						return explainState(ctx, h, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
 					}
-					left, err := h.printDropped(ctx, c.Outbox(), op)
+					left, err := printDropped(ctx, h, c.Outbox(), op)
 					if err == nil && left {
 						err = checkNotStopped(ctx, c.Outbox(), op, "given up, and its place in the stream not settled")
 					}
@@ -95,7 +95,7 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 
 // printDropped prints the state of a dropped op; left reports that a void must be sent in its
 // place.
-func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string) (left bool, err error) {
+func printDropped(ctx context.Context, h *homeFlags, box *outbox.Box, op string) (left bool, err error) {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil {
 		return false, err
@@ -126,7 +126,7 @@ func checkNotStopped(ctx context.Context, box *outbox.Box, op, label string) err
 
 // explainState adds to an error why an op's state does not allow what was asked, and which states
 // do.
-func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string, err error, label string) error {
+func explainState(ctx context.Context, h *homeFlags, box *outbox.Box, op string, err error, label string) error {
 	if fault.CodeOf(err) != fault.Usage {
 		return err
 	}

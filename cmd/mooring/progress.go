@@ -70,6 +70,14 @@ func (p *progress) finish() {
 	}
 }
 
+// finishBar is finish for work of which a line is worth writing only if it takes long: it ends a bar, and writes no last
+// line. A nil p shows nothing.
+func (p *progress) finishBar() {
+	if p != nil && p.bar != nil {
+		p.finish()
+	}
+}
+
 // clear ends the display unless finish has: for work that failed, or whose end is not worth a
 // line.
 func (p *progress) clear() {
@@ -101,6 +109,9 @@ type readProgress struct {
 func newReadProgress(sh *cliEnv, in io.Reader, size int) *readProgress {
 	return &readProgress{Reader: in, bar: newProgress(sh, "bytes read", size), total: size}
 }
+
+// clear ends the display.
+func (r *readProgress) clear() { r.bar.clear() }
 
 // Read implements io.Reader.
 func (r *readProgress) Read(p []byte) (int, error) {

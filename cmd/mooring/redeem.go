@@ -44,7 +44,7 @@ func redeemCmd(sh *cliEnv) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.printRedeemed(d)
+			return printRedeemed(h, d)
 		})
 	}
 	h.completeRefs(cmd)
@@ -114,7 +114,7 @@ type shownRedeem struct {
 	Now           int64  `json:"now"`
 }
 
-func (h *homeFlags) printRedeemed(d client.Description) error {
+func printRedeemed(h *homeFlags, d client.Description) error {
 	g := showGrant(d)
 	if h.env.json {
 		if err := h.env.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, unixMs(d.Now)}); err != nil {
@@ -174,23 +174,6 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	add("label", orDash(clipLine(g.Label)))
 	add("actor", orDash(clipLine(g.Actor)))
 	return writeTable(h.env.out, rows)
-}
-
-// deadError returns the error of every call under a dead ref.
-func deadError(d client.Description) error {
-	if d.Grant.Dead == fault.None {
-		return nil
-	}
-	at := ""
-	switch {
-	case d.Grant.Dead == fault.SessionDeleted:
-		return d.Grant.Dead.With("the ref is dead: its session was deleted")
-	case d.Grant.Cut != 0:
-		at = fmt.Sprintf(" (the cut is at cursor %d)", d.Grant.Cut)
-	case d.Grant.Dead == fault.StaleEpoch:
-		at = fmt.Sprintf(" (shared under epoch %d, the session is at epoch %d)", d.Grant.Epoch, d.Session.Epoch)
-	}
-	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
 }
 
 // formatExpiry formats a time and the duration until then, by the server's clock.

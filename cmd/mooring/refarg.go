@@ -23,11 +23,6 @@ const refHelp = "REF is a ref's text, @FILE that contains one, or the id of a se
 	"right manage, where SPACE is a ref of its space, given as a REF: @srv/owner.ref/ses_01J…\n" +
 	"REF/ID is a session below that of REF, which was shared --with-children."
 
-// usageError is an error visible from the command line alone: a usage error, whatever its code.
-type usageError struct{ error }
-
-func (m usageError) Unwrap() error { return m.error }
-
 // refArg is a parsed REF.
 type refArg struct {
 	ref   capability.Ref
@@ -140,15 +135,6 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 // trimRef removes the white space and marks that editors and terminals add around a text.
 func trimRef(text string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "\ufeff"))
-}
-
-// messageOf returns an error's message without its code.
-func messageOf(err error) string {
-	var f *fault.Error
-	if errors.As(err, &f) {
-		return f.Message
-	}
-	return err.Error()
 }
 
 func parseRefText(text string) (capability.Ref, error) {
@@ -352,4 +338,21 @@ func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, e
 	}
 	why.Batch = rows[0].Batch
 	return why
+}
+
+// deadError returns the error of every call under a dead ref.
+func deadError(d client.Description) error {
+	if d.Grant.Dead == fault.None {
+		return nil
+	}
+	at := ""
+	switch {
+	case d.Grant.Dead == fault.SessionDeleted:
+		return d.Grant.Dead.With("the ref is dead: its session was deleted")
+	case d.Grant.Cut != 0:
+		at = fmt.Sprintf(" (the cut is at cursor %d)", d.Grant.Cut)
+	case d.Grant.Dead == fault.StaleEpoch:
+		at = fmt.Sprintf(" (shared under epoch %d, the session is at epoch %d)", d.Grant.Epoch, d.Session.Epoch)
+	}
+	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
 }

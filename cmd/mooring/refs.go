@@ -31,7 +31,7 @@ func refsCmd(sh *cliEnv) *cobra.Command {
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.refs(ctx, c, args[0])
+			return printTree(ctx, h, c, args[0])
 		})
 	}
 	cmd.AddCommand(refsForgetCmd(h))
@@ -39,7 +39,7 @@ func refsCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) error {
+func printTree(ctx context.Context, h *homeFlags, c *client.Client, arg string) error {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Revoke)
 	if err != nil {
 		return err

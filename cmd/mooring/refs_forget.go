@@ -35,7 +35,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 				work = h.withClient
 			}
 			return work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.forgetRef(ctx, c, args[0], force)
+				return forgetRef(ctx, h, c, args[0], force)
 			})
 		},
 	}
@@ -43,8 +43,8 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string, force bool) error {
-	saved, err := h.findSavedRef(ctx, c.Outbox(), arg)
+func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, force bool) error {
+	saved, err := findSavedRef(ctx, h, c.Outbox(), arg)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 }
 
 // findSavedRef returns a ref of the home folder.
-func (h *homeFlags) findSavedRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
+func findSavedRef(ctx context.Context, h *homeFlags, box *outbox.Box, arg string) (outbox.SavedRef, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return outbox.SavedRef{}, err

@@ -66,7 +66,7 @@ func relayCmd(sh *cliEnv) *cobra.Command {
 		Args:    argCount(0, 0),
 	}
 	h := withHome(sh, cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return h.relay(cmd.Context(), o) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runRelay(cmd.Context(), h, o) }
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "a REF that may create sessions in the space where opencode's are kept")
 	f.StringVar(&o.listen, "listen", defaultRelay, "address of this machine to listen on, HOST:PORT; port 0 takes a free one")
@@ -111,8 +111,8 @@ func checkRelayListen(address string) error {
 	return nil
 }
 
-// relay runs a relay until ctx ends.
-func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
+// runRelay runs a relay until ctx ends.
+func runRelay(ctx context.Context, h *homeFlags, o relayOptions) (err error) {
 	apis, err := o.check()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 	if err := h.refArg(ctx, o.to).err; err != nil {
 		return err
 	}
-	ln, leave, err := h.listenRelay(ctx, o.listen)
+	ln, leave, err := listenRelay(ctx, h, o.listen)
 	if err != nil {
 		return err
 	}
@@ -132,32 +132,32 @@ func (h *homeFlags) relay(ctx context.Context, o relayOptions) (err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	space, err := h.space(ctx, c, o.to, "--to", capability.Create)
 	if err == nil {
-		err = h.checkRelaySpace(ctx, c, space, "--to")
+		err = checkRelaySpace(ctx, h, c, space, "--to")
 	}
 	if err != nil {
 		return err
 	}
-	ties, err := h.tiesDir()
+	ties, err := tiesDir(h)
 	if err != nil {
 		return err
 	}
-	r, err := h.newRelay(ctx, relay.Config{Client: c, Space: space, Opencode: apis, Ties: &attach.Ties{Client: c, Dir: ties}})
+	r, err := newRelay(ctx, h, relay.Config{Client: c, Space: space, Opencode: apis, Ties: &attach.Ties{Client: c, Dir: ties}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if err := h.announceRelay(ln, space.Ref()); err != nil {
+	if err := announceRelay(h, ln, space.Ref()); err != nil {
 		return err
 	}
-	return h.reporting(ctx, c, func(ctx context.Context) error { return serveRelay(ctx, ln, r) })
+	return whileReporting(ctx, h, c, func(ctx context.Context) error { return serveRelay(ctx, ln, r) })
 }
 
 // listenRelay listens for the one relay of the home folder. leave ends both.
-func (h *homeFlags) listenRelay(ctx context.Context, address string) (ln net.Listener, leave func(), err error) {
+func listenRelay(ctx context.Context, h *homeFlags, address string) (ln net.Listener, leave func(), err error) {
 	if ln, err = listenTCP(ctx, "--listen", address); err != nil {
 		return nil, nil, err
 	}
-	unlock, err := h.lockRelay(ctx)
+	unlock, err := lockRelay(ctx, h)
 	if err != nil {
 		_ = ln.Close()
 		return nil, nil, err
@@ -169,21 +169,21 @@ func (h *homeFlags) listenRelay(ctx context.Context, address string) (ln net.Lis
 }
 
 // newRelay returns a relay on the home folder.
-func (h *homeFlags) newRelay(ctx context.Context, cfg relay.Config) (r *relay.Relay, err error) {
-	if cfg.Dir, err = h.relayDir(); err != nil {
+func newRelay(ctx context.Context, h *homeFlags, cfg relay.Config) (r *relay.Relay, err error) {
+	if cfg.Dir, err = relayDir(h); err != nil {
 		return nil, err
 	}
-	cfg.Log = slog.New(slog.NewTextHandler(&escapingWriter{w: h.env.err}, nil))
+	cfg.Log = slog.New(slog.NewTextHandler(escapeInvisible(h.env.err), nil))
 	return relay.New(ctx, cfg)
 }
 
-func (h *homeFlags) relayDir() (string, error) {
+func relayDir(h *homeFlags) (string, error) {
 	dir, err := h.makeHomeDir()
 	return filepath.Join(dir, "relay"), err
 }
 
 // lockRelay lets one relay at a time use the home folder.
-func (h *homeFlags) lockRelay(ctx context.Context) (unlock func(), err error) {
+func lockRelay(ctx context.Context, h *homeFlags) (unlock func(), err error) {
 	dir, err := h.makeHomeDir()
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (h *homeFlags) lockRelay(ctx context.Context) (unlock func(), err error) {
 }
 
 // checkRelaySpace asks the server, if it can be reached, whether a relay's ref, which the user named in from, may create sessions.
-func (h *homeFlags) checkRelaySpace(ctx context.Context, c *client.Client, space *client.Space, from string) error {
+func checkRelaySpace(ctx context.Context, h *homeFlags, c *client.Client, space *client.Space, from string) error {
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	d, err := space.Describe(wait)
@@ -219,7 +219,7 @@ func (h *homeFlags) checkRelaySpace(ctx context.Context, c *client.Client, space
 }
 
 // announceRelay prints where the relay listens, and what opencode's config is to say.
-func (h *homeFlags) announceRelay(ln net.Listener, to capability.Ref) error {
+func announceRelay(h *homeFlags, ln net.Listener, to capability.Ref) error {
 	at := "http://" + ln.Addr().String()
 	return h.env.print(map[string]string{"url": at, "to": to.WebAddress()},
 		"relaying opencode's shares to %s\nput this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", to.WebAddress(), at)
@@ -256,23 +256,23 @@ func serveRelay(ctx context.Context, ln net.Listener, r *relay.Relay) error {
 	return err
 }
 
-// reporting calls work and says meanwhile when the server is away, and at its end what waits.
-func (h *homeFlags) reporting(ctx context.Context, c *client.Client, work func(context.Context) error) error {
+// whileReporting calls work and says meanwhile when the server is away, and at its end what waits.
+func whileReporting(ctx context.Context, h *homeFlags, c *client.Client, work func(context.Context) error) error {
 	watching, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.reportRelay(watching, c)
+		reportRelay(watching, h, c)
 	}()
 	err := work(ctx)
 	stop()
 	<-ended
-	h.sayPending(context.WithoutCancel(ctx), c)
+	sayPending(context.WithoutCancel(ctx), h, c)
 	return err
 }
 
 // sayPending says what waits when the relay ends.
-func (h *homeFlags) sayPending(ctx context.Context, c *client.Client) {
+func sayPending(ctx context.Context, h *homeFlags, c *client.Client) {
 	h.drainBriefly(ctx, c)
 	if st, err := c.Outbox().Queue(ctx); err == nil && st.Unfinished() > 0 {
 		fmt.Fprintf(h.env.err, "stopped: %s in the outbox, which the next command in this home folder sends\n", plural(st.Unfinished(), "op"))
@@ -283,7 +283,7 @@ func (h *homeFlags) sayPending(ctx context.Context, c *client.Client) {
 const reportEvery = 500 * time.Millisecond
 
 // reportRelay says when the server is away, how much waits meanwhile, and when it is back.
-func (h *homeFlags) reportRelay(ctx context.Context, c *client.Client) {
+func reportRelay(ctx context.Context, h *homeFlags, c *client.Client) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	away, shown := "", time.Time{}

@@ -41,32 +41,32 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.revoke(ctx, c, args[0], epoch, yes || epoch, takeOver)
+			return revokeRefs(ctx, h, c, args[0], epoch, yes || epoch, takeOver)
 		})
 	}
 	h.completeRefs(cmd)
 	return cmd
 }
 
-// revoke revokes; unless sure, it asks before it revokes an owner's ref.
-func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure, takeOver bool) error {
+// revokeRefs revokes; unless sure, it asks before it revokes an owner's ref.
+func revokeRefs(ctx context.Context, h *homeFlags, c *client.Client, arg string, epoch, sure, takeOver bool) error {
 	got := h.refArg(ctx, arg)
 	if got.err == nil && got.under != "" && !got.inSpace() {
 		return fault.Usage.With("a ref that reaches children ends nothing in them: revoke it itself, or give a ref of the child")
 	}
 	if got.err == nil && got.under != "" {
-		return h.revokeManaged(ctx, c, got, epoch, sure, takeOver)
+		return revokeManaged(ctx, h, c, got, epoch, sure, takeOver)
 	}
-	target, session, err := h.revokeTarget(ctx, arg, epoch)
+	target, session, err := revokeTarget(ctx, h, arg, epoch)
 	if err != nil {
 		return err
 	}
 	if capability.IsSpace(session) {
-		return h.revokeUnderSpace(ctx, c, arg, target, sure)
+		return revokeUnderSpace(ctx, h, c, arg, target, sure)
 	}
-	acting, err := h.actingRefs(ctx, c, arg, target, session)
+	acting, err := actingRefs(ctx, h, c, arg, target, session)
 	if fault.CodeOf(err) == fault.NotFound && !epoch && target != "" {
-		if space := h.revokeUnderSpace(ctx, c, "", target, sure); space == nil || fault.CodeOf(space) != fault.NotFound {
+		if space := revokeUnderSpace(ctx, h, c, "", target, sure); space == nil || fault.CodeOf(space) != fault.NotFound {
 			return space
 		}
 	}
@@ -79,7 +79,7 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 		if err != nil {
 			return err
 		}
-		if err := h.confirmRevoke(ctx, s.Refs, target, &sure); err != nil {
+		if err := confirmRevoke(ctx, h, s.Refs, target, &sure); err != nil {
 			return err
 		}
 		var cut client.Cut
@@ -89,7 +89,7 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 			cut, err = s.Revoke(ctx, target)
 		}
 		if err == nil {
-			return h.printCut(cut, target, epoch)
+			return printCut(h, cut, target, epoch)
 		}
 		if !refusedAuthority(err) {
 			return err
@@ -102,7 +102,7 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 }
 
 // revokeManaged revokes a ref of a session, or its epoch, through the session's space.
-func (h *homeFlags) revokeManaged(ctx context.Context, c *client.Client, arg refArg, epoch, sure, takeOver bool) error {
+func revokeManaged(ctx context.Context, h *homeFlags, c *client.Client, arg refArg, epoch, sure, takeOver bool) error {
 	target, id := arg.under, capability.Target(arg.under)
 	switch {
 	case epoch && id == "":
@@ -118,7 +118,7 @@ func (h *homeFlags) revokeManaged(ctx context.Context, c *client.Client, arg ref
 	if epoch {
 		cut, err = s.BumpEpoch(ctx)
 	} else {
-		if err := h.confirmRevoke(ctx, s.Refs, target, &sure); err != nil {
+		if err := confirmRevoke(ctx, h, s.Refs, target, &sure); err != nil {
 			return err
 		}
 		revoke := s.Revoke
@@ -130,12 +130,12 @@ func (h *homeFlags) revokeManaged(ctx context.Context, c *client.Client, arg ref
 	if err != nil {
 		return err
 	}
-	return h.printCut(cut, target, epoch)
+	return printCut(h, cut, target, epoch)
 }
 
 // confirmRevoke asks before revoking a ref with other refs below it, and sets sure. If the tree
 // may not be listed from here, the revocation reports that.
-func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
+func confirmRevoke(ctx context.Context, h *homeFlags, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
 	if *sure {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 
 // revokeTarget returns the id of the ref to revoke, and its session ("" if it has to be looked
 // up).
-func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (target, session string, err error) {
+func revokeTarget(ctx context.Context, h *homeFlags, arg string, epoch bool) (target, session string, err error) {
 	ref, id, err := h.ref(ctx, arg)
 	switch {
 	case err != nil:
@@ -190,7 +190,7 @@ func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (t
 
 // revokeUnderSpace revokes target under one of the home's space refs, of target's own space if it
 // is a space's, or under REF itself.
-func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg, target string, sure bool) error {
+func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, target string, sure bool) error {
 	refs, err := c.Outbox().Refs(ctx)
 	if err != nil {
 		return fmt.Errorf("look up the refs: %w", err)
@@ -215,7 +215,7 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 		if err != nil {
 			return err
 		}
-		if err := h.confirmRevoke(ctx, sp.Refs, target, &sure); err != nil {
+		if err := confirmRevoke(ctx, h, sp.Refs, target, &sure); err != nil {
 			return err
 		}
 		died, err := sp.Revoke(ctx, target)
@@ -232,7 +232,7 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 
 // actingRefs returns the refs to try, best first: the home's owner ref for the session, its other
 // ones, and REF itself.
-func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
+func actingRefs(ctx context.Context, h *homeFlags, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
 	if session == "" {
 		s, err := h.session(ctx, c, arg)
 		if err != nil {
@@ -276,7 +276,7 @@ func refusedAuthority(err error) bool {
 	return false
 }
 
-func (h *homeFlags) printCut(cut client.Cut, target string, epoch bool) error {
+func printCut(h *homeFlags, cut client.Cut, target string, epoch bool) error {
 	if h.env.json {
 		shown := map[string]any{"cut": cut.Cursor}
 		if cut.ChildCount > 0 {

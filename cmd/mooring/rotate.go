@@ -37,14 +37,14 @@ func rotateCmd(sh *cliEnv) *cobra.Command {
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/ID), take it from its owner")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.rotate(ctx, c, args[0], file, takeOver)
+			return rotateRef(ctx, h, c, args[0], file, takeOver)
 		})
 	}
 	h.completeRefs(cmd)
 	return cmd
 }
 
-func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string, takeOver bool) error {
+func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name string, takeOver bool) error {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return err
@@ -82,12 +82,12 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 	}
 	if err != nil {
 		file.discard()
-		return h.explainPendingRotation(ctx, c, old.ID, err)
+		return explainPendingRotation(ctx, h, c, old.ID, err)
 	}
 	if err = errors.Join(file.write(fresh), file.commit()); err != nil {
 		return fmt.Errorf("the rotation is done and the new ref is in the home folder; mooring rotate %s --to FILE writes another to a file: %w", fresh.ID, err)
 	}
-	if err := h.replaceRememberedOwner(old.ID, fresh.ID); err != nil {
+	if err := replaceRememberedOwner(h, old.ID, fresh.ID); err != nil {
 		return err
 	}
 	if h.env.json {
@@ -121,7 +121,7 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 }
 
 // explainPendingRotation adds to an error what happens to the rotation, if it is pending.
-func (h *homeFlags) explainPendingRotation(ctx context.Context, c *client.Client, old string, err error) error {
+func explainPendingRotation(ctx context.Context, h *homeFlags, c *client.Client, old string, err error) error {
 	pending, e := c.Outbox().Rotations(context.WithoutCancel(ctx))
 	if _, waits := pending[old]; e != nil || !waits {
 		return err
@@ -135,7 +135,7 @@ func (h *homeFlags) explainPendingRotation(ctx context.Context, c *client.Client
 }
 
 // replaceRememberedOwner makes the home remember the new ref if it remembered the old one.
-func (h *homeFlags) replaceRememberedOwner(old, fresh string) error {
+func replaceRememberedOwner(h *homeFlags, old, fresh string) error {
 	name, err := h.ownerFile()
 	if err != nil {
 		return err

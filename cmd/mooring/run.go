@@ -49,7 +49,7 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := func(ctx context.Context, c *client.Client) error { return h.runAgent(ctx, c, &f, file, dir, args) }
+		body := func(ctx context.Context, c *client.Client) error { return runAgent(ctx, h, c, &f, file, dir, args) }
 		if f.session == "" {
 			return h.withClient(cmd.Context(), body)
 		}
@@ -117,27 +117,27 @@ func checkProgram(dir, name string) error {
 	return nil
 }
 
-func (h *homeFlags) runAgent(ctx context.Context, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
-	journals, err := h.journals()
+func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
+	journals, err := journals(h)
 	if err != nil {
 		return err
 	}
-	s, err := h.sessionToRun(ctx, c, f, file)
+	s, err := sessionToRun(ctx, h, c, f, file)
 	if err != nil {
 		return err
 	}
 	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
 		return err
 	}
-	cfg := h.runConfig(c, f, dir, command)
+	cfg := runConfig(h, c, f, dir, command)
 	cfg.Session, cfg.Journal = s, filepath.Join(journals, s.ID()+".jsonl")
-	err = h.reporting(ctx, c, func(ctx context.Context) error { return acprun.Run(ctx, cfg) })
+	err = whileReporting(ctx, h, c, func(ctx context.Context) error { return acprun.Run(ctx, cfg) })
 	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
 	return err
 }
 
 // runConfig returns what runs have in common.
-func (h *homeFlags) runConfig(c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
+func runConfig(h *homeFlags, c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
 	return acprun.Config{
 		Client: c, Command: command, Dir: dir, Version: version(),
 		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
@@ -146,7 +146,7 @@ func (h *homeFlags) runConfig(c *client.Client, f *runFlags, dir string, command
 }
 
 // journals returns the folder of the runs' journals, and makes it if it is missing.
-func (h *homeFlags) journals() (string, error) {
+func journals(h *homeFlags) (string, error) {
 	home, err := h.makeHomeDir()
 	if err != nil {
 		return "", err
@@ -156,14 +156,14 @@ func (h *homeFlags) journals() (string, error) {
 }
 
 // sessionToRun returns the session of --session, or a new one. A ref to it is written to the file, if there is one.
-func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFlags, file *refFile) (s *client.Session, err error) {
+func sessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile) (s *client.Session, err error) {
 	if f.session != "" {
 		s, err = h.session(ctx, c, f.session)
 	} else {
-		s, err = h.newSessionToRun(ctx, c, f)
+		s, err = newSessionToRun(ctx, h, c, f)
 	}
 	if err == nil {
-		err = h.shareRun(ctx, c, s, file)
+		err = shareRun(ctx, h, c, s, file)
 	}
 	if err == nil {
 		err = h.rememberOwner(h.ownerUsed)
@@ -171,7 +171,7 @@ func (h *homeFlags) sessionToRun(ctx context.Context, c *client.Client, f *runFl
 	return s, err
 }
 
-func (h *homeFlags) newSessionToRun(ctx context.Context, c *client.Client, f *runFlags) (*client.Session, error) {
+func newSessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags) (*client.Session, error) {
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (h *homeFlags) newSessionToRun(ctx context.Context, c *client.Client, f *ru
 }
 
 // shareRun writes a ref of the session to a file, for who watches and steers the agent; nil is none.
-func (h *homeFlags) shareRun(ctx context.Context, c *client.Client, s *client.Session, file *refFile) error {
+func shareRun(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, file *refFile) error {
 	if file == nil {
 		return nil
 	}

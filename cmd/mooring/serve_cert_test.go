@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
 // inFile is the first certificate of a file.
@@ -56,8 +57,8 @@ func handshake(t *testing.T, config *tls.Config) []byte {
 func TestCertificateIsRenewed(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
-	chain, key, _ := selfSigned(t, dir)
-	otherChain, otherKey, _ := selfSigned(t, other)
+	chain, key, _ := selfsigned.Write(t, dir)
+	otherChain, otherKey, _ := selfsigned.Write(t, other)
 	write := func(to string, text []byte) {
 		t.Helper()
 		if err := os.WriteFile(to, text, 0o600); err != nil {

@@ -32,23 +32,6 @@ func streamAddress(text string) (network, address string, err error) {
 	return "", "", fault.Usage.With("--capnp-listen %q is neither tcp://HOST:PORT nor unix:PATH", text)
 }
 
-// checkListen refuses an invalid address to listen at. A port may be a service's name.
-func checkListen(flag, address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fault.Usage.With("%s %q is not HOST:PORT", flag, address)
-	}
-	if !isPort(port) {
-		return fault.Usage.With("%s %q: %q is not a port: give a number from 0 to 65535", flag, address, port)
-	}
-	return nil
-}
-
-func isPort(text string) bool {
-	_, err := net.LookupPort("tcp", text)
-	return err == nil
-}
-
 // listenStreams opens every listener, or none.
 func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns []net.Listener, err error) {
 	defer func() {
@@ -73,35 +56,6 @@ func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns [
 		}
 	}
 	return lns, nil
-}
-
-// listenTCP listens at a flag's address.
-func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, listenError(flag, address, err)
-	}
-	return ln, nil
-}
-
-// listenError returns why an address cannot be listened at, and what to do.
-func listenError(flag, address string, err error) error {
-	switch label := ""; {
-	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):
-		label = "the file is there already"
-		if _, detail, ok := strings.Cut(err.Error(), ": "+syscall.EADDRINUSE.Error()+": "); ok {
-			label += ": " + detail
-		}
-		return fault.InUse.Because(err, "%s %s: %s", flag, address, label)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fault.InUse.Because(err, "%s %s: another program listens there: stop that, or take another port (port 0 takes a free one)", flag, address)
-	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%s %s: this user may not listen there (%w): use a port above 1023, or a proxy in front of the server", flag, address, syscall.EACCES)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s %s: this machine has no such address (%w): use one of its own, or 0.0.0.0 for all", flag, address, syscall.EADDRNOTAVAIL)
-	default:
-		return fmt.Errorf("%s %s: %w", flag, address, err)
-	}
 }
 
 // listenStream listens; a Unix socket left behind by a server is replaced.

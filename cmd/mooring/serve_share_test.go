@@ -10,9 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -286,30 +284,6 @@ func TestShareFlags(t *testing.T) {
 	}
 	if status, answer := ask(t, "GET", at+"/api/sessions", "", "x-opencode-share-key", key); status != 200 || !strings.Contains(answer, share.ID) {
 		t.Errorf("the list: %d %s", status, answer)
-	}
-}
-
-// What listens to this machine alone and is known elsewhere has a proxy before it, to which everybody is of this machine.
-func TestBehindProxy(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		address, listens string
-		want             bool
-	}{
-		{"mooring://127.0.0.1:7600", "127.0.0.1:7600", false},
-		{"mooring://localhost:7600,[::1]:7600", "127.0.0.1:7600", false},
-		{"moorings://mooring.example", "127.0.0.1:7600", true},
-		{"mooring://127.0.0.1,10.0.0.7", "[::1]:7600", true},
-		{"moorings://mooring.example", "0.0.0.0:7600", false},
-		{"moorings://mooring.example", "10.0.0.7:443", false},
-	} {
-		at, err := capability.ParseAddress(c.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := behindProxy(at, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listens))); got != c.want {
-			t.Errorf("%s, listening at %s: %v", c.address, c.listens, got)
-		}
 	}
 }
 

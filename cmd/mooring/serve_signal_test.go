@@ -29,6 +29,7 @@ import (
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
 // signalled is a server that is sent signals.
@@ -235,7 +236,7 @@ func TestSIGHUP(t *testing.T) {
 	t.Parallel()
 	withoutNohup(t)
 	dir := t.TempDir()
-	cert, key, _ := selfSigned(t, dir)
+	cert, key, _ := selfsigned.Write(t, dir)
 	limits := filepath.Join(dir, "limits")
 	if err := os.WriteFile(limits, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -257,7 +258,7 @@ func TestSIGHUP(t *testing.T) {
 	}
 	s.signal(syscall.SIGHUP)
 	s.until("looks", func() bool { return strings.Contains(s.log.String(), "the certificate is unchanged") })
-	selfSigned(t, dir)
+	selfsigned.Write(t, dir)
 	s.signal(syscall.SIGHUP)
 	s.until("serves the new certificate", func() bool { return bytes.Equal(served(), inFile(t, cert)) })
 	if err := os.WriteFile(key, nil, 0o600); err != nil {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
 // The end of its terminal is to a server as SIGTERM, though its certificate could be
@@ -13,7 +15,7 @@ func TestTerminalsEndDrains(t *testing.T) {
 	t.Parallel()
 	withoutNohup(t)
 	dir := t.TempDir()
-	cert, key, _ := selfSigned(t, dir)
+	cert, key, _ := selfsigned.Write(t, dir)
 	p := newPTY(t)
 	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key)
 	cmd := exec.Command(line[0], line[1:]...)

@@ -8,15 +8,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,6 +29,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/selfsigned"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -206,7 +202,7 @@ func TestServeRefusesASecondServerOnAFolder(t *testing.T) {
 func TestServeOverTLSAsAdvertised(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key, trust := selfSigned(t, dir)
+	cert, key, trust := selfsigned.Write(t, dir)
 	plain := startServe(t, filepath.Join(dir, "plain"), "--tls-cert", cert, "--tls-key", key)
 	if plain.owner.Address() != "moorings://"+plain.banner.Listening {
 		t.Errorf("the owner's ref is at %s", plain.owner.Address())
@@ -445,35 +441,6 @@ func occupied(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = ln.Close() })
 	return ln.Addr().String()
-}
-
-// selfSigned writes a certificate for 127.0.0.1 and gives the pool that trusts it.
-func selfSigned(t *testing.T, dir string) (cert, key string, trust *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for file, text := range map[string][]byte{cert: certPEM, key: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})} {
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	trust = x509.NewCertPool()
-	trust.AppendCertsFromPEM(certPEM)
-	return cert, key, trust
 }
 
 // TestClearTextIsSaid: whoever opens a server without TLS to other machines is told.

@@ -2,15 +2,7 @@
 
 package main
 
-import (
-	"fmt"
-	"io"
-	"strings"
-	"text/tabwriter"
-	"time"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
@@ -28,55 +20,4 @@ func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd.AddCommand(sessionLookCmds(h)...)
 	h.completeRefs(cmd)
 	return cmd
-}
-
-// writeTable writes rows in aligned columns.
-func writeTable(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(t, "\t")
-			}
-			fmt.Fprint(t, cell)
-		}
-		fmt.Fprintln(t)
-	}
-	return t.Flush()
-}
-
-// plural formats a number of things: 1 op, 2 ops.
-func plural(n int, label string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(label, "ch"):
-		label += "es"
-	default:
-		label += "s"
-	}
-	return fmt.Sprintf("%d %s", n, label)
-}
-
-// unixMs converts a time as printed with --json: Unix milliseconds, 0 for none.
-func unixMs(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
-// formatTime formats a time, in UTC; "-" for none.
-func formatTime(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02T15:04:05Z")
-}
-
-// orDash returns s, or "-" for an empty column.
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

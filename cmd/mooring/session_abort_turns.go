@@ -30,7 +30,7 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return h.abortTurns(ctx, s, dead)
+				return abortTurns(ctx, h, s, dead)
 			})
 		},
 	}
@@ -48,7 +48,7 @@ type shownAborted struct {
 	Refused int    `json:"refused,omitempty"` // could not be ended
 }
 
-func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool) error {
+func abortTurns(ctx context.Context, h *homeFlags, s *client.Session, dead bool) error {
 	var bar *progress
 	a, err := s.AbortTurns(ctx, client.AbortOptions{DeadOnly: dead, Progress: func(done, total int) {
 		if bar == nil {
@@ -56,9 +56,7 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 		}
 		bar.set(done, total)
 	}})
-	if bar != nil && bar.bar != nil { // a line is worth writing only if it takes long
-		bar.finish()
-	}
+	bar.finishBar()
 	if err != nil && a == (client.AbortedTurns{}) {
 		return err // nothing was done
 	}

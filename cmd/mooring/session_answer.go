@@ -28,7 +28,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session answer ses_01J… per_7 once\n  mooring session answer @phone.ref 01K… \"the second one\"",
 		Args:    argCount(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			given, err := h.requestPayload(args[2:], payload)
+			given, err := requestPayload(h, args[2:], payload)
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.answer(ctx, c, s, args[1], args[2:], given, shown)
+				return sendAnswer(ctx, h, c, s, args[1], args[2:], given, shown)
 			})
 		},
 	}
@@ -46,7 +46,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) answer(ctx context.Context, c *client.Client, s *client.Session, id string, given []string, payload any, shown string) error {
+func sendAnswer(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, id string, given []string, payload any, shown string) error {
 	r, err := readRequest(ctx, s, id)
 	if err != nil {
 		return err
@@ -63,21 +63,13 @@ func (h *homeFlags) answer(ctx context.Context, c *client.Client, s *client.Sess
 	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(choiceIDs(r), o.Choice)):
 		return fault.Usage.With("request %s is answered by one of its choices: %s", id, sanitizeLine(strings.Join(choiceIDs(r), ", ")))
 	}
-	return h.commitSingle(ctx, c, s, singleOp{
+	return commitSingle(ctx, h, c, s, singleOp{
 		none: "nothing was answered",
 		op:   func(b *client.Batch) { b.Answer(id, o) },
 		summary: func(res singleResult) string {
 			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, clipLine(cmp.Or(r.AskedBy, r.AskedRef)), clipLine(payloadText(r.Payload)))
 		},
 	})
-}
-
-// choiceIDs returns the ids of a request's choices.
-func choiceIDs(r *client.Request) (ids []string) {
-	for _, c := range r.Choices {
-		ids = append(ids, c.ID)
-	}
-	return ids
 }
 
 // readRequest returns a request as it is now.
@@ -99,7 +91,7 @@ func sessionWithdrawCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session withdraw ses_01J… 01K… --reason \"no longer needed\"",
 		Args:    argCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.runConfirmed(cmd.Context(), args[0], true, singleOp{
+			return runConfirmed(cmd.Context(), h, args[0], true, singleOp{
 				none: "nothing was withdrawn",
 				op:   func(b *client.Batch) { b.Withdraw(args[1], reason) },
 				summary: func(res singleResult) string {

@@ -123,14 +123,14 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 		Args: argCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				if err := h.checkAppendRef(ctx, c, args); err != nil {
+				if err := checkAppendRef(ctx, h, c, args); err != nil {
 					return err
 				}
-				lines, err := h.opLines(ctx, args[1:])
+				lines, err := opLines(ctx, h, args[1:])
 				if err != nil {
 					return err
 				}
-				return h.append(ctx, c, args[0], lines, wait)
+				return appendOps(ctx, h, c, args[0], lines, wait)
 			})
 		},
 	}
@@ -139,7 +139,7 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 }
 
 // opLines reads FILE, or standard input.
-func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine, err error) {
+func opLines(ctx context.Context, h *homeFlags, args []string) (lines []opLine, err error) {
 	in, closeIn, err := h.env.input(ctx, args)
 	if err == nil {
 		defer closeIn()
@@ -153,7 +153,7 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 
 // checkAppendRef checks REF before standard input is read: it may be the file's name, with REF
 // forgotten.
-func (h *homeFlags) checkAppendRef(ctx context.Context, c *client.Client, args []string) error {
+func checkAppendRef(ctx context.Context, h *homeFlags, c *client.Client, args []string) error {
 	if h.refArg(ctx, args[0]).under != "" {
 		return nil // there is no need to guess
 	}
@@ -189,7 +189,7 @@ type namedOp struct {
 	batch string // the batch with the op
 }
 
-func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, lines []opLine, wait bool) error {
+func appendOps(ctx context.Context, h *homeFlags, c *client.Client, arg string, lines []opLine, wait bool) error {
 	s, err := h.session(ctx, c, arg)
 	if err != nil {
 		return err
@@ -209,14 +209,14 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 		if err != nil && i > 0 { // print the durable batches, with the refs minted
 			return errors.Join(
 				fmt.Errorf("lines 1 to %d are in the outbox; continue with line %d: %w", a.last[i-1], a.last[i-1]+1, err),
-				h.report(ctx, c, a, tickets, false))
+				reportAppended(ctx, h, c, a, tickets, false))
 		}
 		if err != nil {
 			return err
 		}
 		tickets = append(tickets, t)
 	}
-	return h.explainRefUsed(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
+	return h.explainRefUsed(ctx, c, arg, s, capability.Append, reportAppended(ctx, h, c, a, tickets, wait))
 }
 
 // checkExternalOps checks, before anything is committed, that ops referred to and not in the
@@ -397,8 +397,8 @@ type shownOp struct {
 	Text    string          `json:"text,omitempty"` // the whole ref
 }
 
-// report prints the outcomes of the batches so far.
-func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
+// reportAppended prints the outcomes of the batches so far.
+func reportAppended(ctx context.Context, h *homeFlags, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
 	var refused, unread error
 	bad, total, queued := 0, 0, 0
 	waiting, stop := ctx, context.CancelFunc(func() {})
@@ -435,7 +435,7 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appendPlan,
 					}
 				}
 			}
-			if err := h.printOp(&shown); err != nil {
+			if err := printOp(h, &shown); err != nil {
 				return err
 			}
 		}
@@ -463,7 +463,7 @@ func fillOutcome(to *shownOp, o *client.Outcome) {
 	}
 }
 
-func (h *homeFlags) printOp(o *shownOp) error {
+func printOp(h *homeFlags, o *shownOp) error {
 	if h.env.json {
 		return h.env.printJSON(o)
 	}

@@ -43,7 +43,7 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 			if err := rejectZeroLimits(cmd.Flags(), "expires"); err != nil {
 				return err
 			}
-			asked, err := h.requestPayload(args[2:], payload)
+			asked, err := requestPayload(h, args[2:], payload)
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 				return err
 			}
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				return h.ask(ctx, c, args[0], args[1], asked, o, wait)
+				return sendRequest(ctx, h, c, args[0], args[1], asked, o, wait)
 			})
 		},
 	}
@@ -87,14 +87,8 @@ func checkAsked(kind string, text []string, payload string, o *client.AskOptions
 	return nil
 }
 
-// The longest expiry of a request that servers take.
-const (
-	maxExpiry     = 30 * 24 * time.Hour
-	maxExpiryText = "30d"
-)
-
 // requestPayload returns the payload of a text, which may be absent, or of JSON text; nil for none.
-func (h *homeFlags) requestPayload(text []string, payload string) (any, error) {
+func requestPayload(h *homeFlags, text []string, payload string) (any, error) {
 	switch {
 	case len(text) > 0 && payload != "":
 		return nil, fault.Usage.With("give the text or --payload, not both")
@@ -121,7 +115,7 @@ func (h *homeFlags) requestPayload(text []string, payload string) (any, error) {
 // maxPromptBytes bounds the text of a request on standard input.
 const maxPromptBytes = 4 << 20
 
-func (h *homeFlags) ask(ctx context.Context, c *client.Client, arg, kind string, payload any, o client.AskOptions, wait bool) error {
+func sendRequest(ctx context.Context, h *homeFlags, c *client.Client, arg, kind string, payload any, o client.AskOptions, wait bool) error {
 	s, err := h.session(ctx, c, arg)
 	if err != nil {
 		return err
@@ -141,9 +135,9 @@ func (h *homeFlags) ask(ctx context.Context, c *client.Client, arg, kind string,
 	switch {
 	case wait:
 		if kind == client.KindPrompt {
-			h.reportNoRunner(ctx, s)
+			reportNoRunner(ctx, h, s)
 		}
-		return h.awaitAnswer(ctx, s.RequestTicket(o.ID, ""), arg)
+		return awaitAnswer(ctx, h, s.RequestTicket(o.ID, ""), arg)
 	case h.env.json:
 		return h.env.printJSON(asked)
 	}
@@ -152,7 +146,7 @@ func (h *homeFlags) ask(ctx context.Context, c *client.Client, arg, kind string,
 }
 
 // reportNoRunner says so if the session's agent was run and has ended.
-func (h *homeFlags) reportNoRunner(ctx context.Context, s *client.Session) {
+func reportNoRunner(ctx context.Context, h *homeFlags, s *client.Session) {
 	page, err := s.Get(ctx, acprecord.StateKey)
 	if err != nil || len(page.Entries) == 0 {
 		return
@@ -164,7 +158,7 @@ func (h *homeFlags) reportNoRunner(ctx context.Context, s *client.Session) {
 }
 
 // awaitAnswer waits for the end of a request in the session of arg, and prints its answer.
-func (h *homeFlags) awaitAnswer(ctx context.Context, ticket client.RequestTicket, arg string) error {
+func awaitAnswer(ctx context.Context, h *homeFlags, ticket client.RequestTicket, arg string) error {
 	r, err := ticket.Wait(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -21,12 +21,12 @@ func sessionChildrenCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session children ses_01J…\n  mooring session children @reader.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.children)
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listChildren(ctx, h, s) })
 		},
 	}
 }
 
-func (h *homeFlags) children(ctx context.Context, s *client.Session) error {
+func listChildren(ctx context.Context, h *homeFlags, s *client.Session) error {
 	rows := [][]string{{"ID", "CREATED", "STARTED BY"}}
 	for child, err := range s.Children(ctx) {
 		switch {

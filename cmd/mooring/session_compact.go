@@ -31,7 +31,7 @@ func sessionCompactCmd(h *homeFlags) *cobra.Command {
 					return fault.Usage.With("--%s is %q: give message/ID", flag.name, sanitizeLine(flag.key))
 				}
 			}
-			return h.runSingle(cmd.Context(), args[0], singleOp{
+			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was compacted",
 				op:   func(b *client.Batch) { b.Compact(upto, summary) },
 				summary: func(r singleResult) string {

@@ -42,7 +42,7 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 			if f.options.Part != "" && parent == "" {
 				return fault.Usage.With("--part is of --parent: name that too")
 			}
-			body := func(ctx context.Context, c *client.Client) error { return h.create(ctx, c, parent, &f) }
+			body := func(ctx context.Context, c *client.Client) error { return createSession(ctx, h, c, parent, &f) }
 			if parent == "" {
 				return h.withClient(cmd.Context(), body)
 			}
@@ -55,7 +55,7 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) create(ctx context.Context, c *client.Client, parent string, f *newSessionFlags) error {
+func createSession(ctx context.Context, h *homeFlags, c *client.Client, parent string, f *newSessionFlags) error {
 	space, err := h.owner(ctx, c, f.owner, capability.Create)
 	if err == nil && parent != "" {
 		f.options.Parent, err = h.passedSession(ctx, c, parent)
@@ -71,5 +71,5 @@ func (h *homeFlags) create(ctx context.Context, c *client.Client, parent string,
 	if f.options.Parent != nil {
 		shown["parent"] = f.options.Parent.ID()
 	}
-	return h.commitNew(ctx, c, s, b, f.file, "creation", shown)
+	return commitNew(ctx, h, c, s, b, f.file, "creation", shown)
 }

@@ -18,11 +18,11 @@ import (
 const maxConcurrentDeletes = 128
 
 // deleteMany deletes the sessions of refs. An error for one does not stop the others.
-func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f singleOp) error {
+func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f singleOp) error {
 	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
-	refs, err := h.expandRefs(ctx, args)
+	refs, err := expandRefs(ctx, h, args)
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,12 @@ func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f s
 		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", plural(len(sessions), "session"), "delete with all refs to them")) {
 			return fault.Canceled.With("nothing was done")
 		}
-		return h.deleteAll(ctx, c, sessions, f)
+		return deleteAll(ctx, h, c, sessions, f)
 	})
 }
 
 // expandRefs returns args, with "-" replaced by the lines of standard input.
-func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []string, err error) {
+func expandRefs(ctx context.Context, h *homeFlags, args []string) (refs []string, err error) {
 	read := false
 	for _, arg := range args {
 		if arg != "-" {
@@ -86,7 +86,7 @@ func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []strin
 }
 
 // deleteAll deletes sessions, up to maxConcurrentDeletes at once, and prints each outcome.
-func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f singleOp) error {
+func deleteAll(ctx context.Context, h *homeFlags, c *client.Client, sessions []*client.Session, f singleOp) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()

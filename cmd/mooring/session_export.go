@@ -55,7 +55,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.export(ctx, c, s, o)
+				return exportSession(ctx, h, c, s, o)
 			})
 		},
 	}
@@ -91,13 +91,13 @@ func errFormat(formats []string) error {
 	return fault.Usage.With("--format is one of %s", strings.Join(formats, ", "))
 }
 
-func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) error {
+func exportSession(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, o exportOptions) error {
 	var doc io.WriterTo
 	var err error
 	if o.format == formatUIMessage {
-		doc, err = h.uiMessagesOf(ctx, s, o)
+		doc, err = uiMessagesOf(ctx, h, s, o)
 	} else {
-		doc, err = h.exportOf(ctx, c, s, o)
+		doc, err = exportOf(ctx, h, c, s, o)
 	}
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (h *homeFlags) export(ctx context.Context, c *client.Client, s *client.Sess
 }
 
 // exportOf returns the export of a session.
-func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Session, o exportOptions) (*opencode.Export, error) {
+func exportOf(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, o exportOptions) (*opencode.Export, error) {
 	info, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 	if at := info.Session.Compacted; !o.compacted && state.Entry(at.Upto) != nil && state.Entry(at.Summary) != nil { // the state is a later one
 		doc.SetCompacted(opencode.Compaction{Upto: at.Upto, Summary: at.Summary})
 	}
-	h.reportOrphans(doc.Orphans)
+	reportOrphans(h, doc.Orphans)
 	if o.changed {
 		if doc.Changed, err = changesOf(ctx, s, state); err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 		if err != nil {
 			return nil, err
 		}
-		below, err := h.exportOf(ctx, c, child, o)
+		below, err := exportOf(ctx, h, c, child, o)
 		if err != nil {
 			return nil, fmt.Errorf("child %s: %w", info.ID, err)
 		}
@@ -164,13 +164,13 @@ func (h *homeFlags) exportOf(ctx context.Context, c *client.Client, s *client.Se
 }
 
 // uiMessagesOf returns a session as UIMessages.
-func (h *homeFlags) uiMessagesOf(ctx context.Context, s *client.Session, o exportOptions) (*uimessage.Export, error) {
+func uiMessagesOf(ctx context.Context, h *homeFlags, s *client.Session, o exportOptions) (*uimessage.Export, error) {
 	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: o.compacted})
 	if err != nil {
 		return nil, err
 	}
 	doc := uimessage.NewExport(putsOf(state))
-	h.reportOrphans(doc.Orphans)
+	reportOrphans(h, doc.Orphans)
 	if doc.LeftOut > 0 {
 		fmt.Fprintf(h.env.err, "left out %s of other kinds: UIMessages have no place for them\n", plural(doc.LeftOut, "value"))
 	}
@@ -185,16 +185,19 @@ func putsOf(state *client.State) []opencode.Put {
 	return puts
 }
 
-func (h *homeFlags) reportOrphans(n int) {
+func reportOrphans(h *homeFlags, n int) {
 	if n > 0 {
 		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(n, "part"))
 	}
 }
 
+// changesPage is how many keys are asked for at once.
+const changesPage = 1000
+
 // changesOf returns who changed the values of own kinds last. One that has changed since the state is left out.
 func changesOf(ctx context.Context, s *client.Session, state *client.State) (changes []opencode.Change, err error) {
 	for after, more := "", true; more; more = after != "" {
-		page, err := s.ListPage(ctx, client.KeyOptions{Order: client.ByKey}, after, lsTable)
+		page, err := s.ListPage(ctx, client.KeyOptions{Order: client.ByKey}, after, changesPage)
 		if err != nil {
 			return nil, err
 		}

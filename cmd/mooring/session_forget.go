@@ -3,16 +3,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
@@ -45,7 +41,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.removeOlder(cmd.Context(), older, "", yes)
+				return removeOlder(cmd.Context(), h, older, "", yes)
 			}
 			f := singleOp{
 				what:    "delete the session with all refs to it",
@@ -54,9 +50,9 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 				summary: func(r singleResult) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
 			}
 			if len(args) == 1 && args[0] != "-" {
-				return h.runConfirmed(cmd.Context(), args[0], yes, f)
+				return runConfirmed(cmd.Context(), h, args[0], yes, f)
 			}
-			return h.deleteMany(cmd.Context(), args, yes, f)
+			return deleteMany(cmd.Context(), h, args, yes, f)
 		},
 	}
 	yesFlag(cmd, &yes)
@@ -97,9 +93,9 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 				return fault.Usage.Because(bad, "%s", bad.Message)
 			}
 			if old {
-				return h.removeOlder(cmd.Context(), older, args[0], yes)
+				return removeOlder(cmd.Context(), h, older, args[0], yes)
 			}
-			return h.runConfirmed(cmd.Context(), args[0], yes, singleOp{
+			return runConfirmed(cmd.Context(), h, args[0], yes, singleOp{
 				what: "remove every payload of " + args[1],
 				none: nothingRemoved,
 				key:  args[1],
@@ -116,10 +112,6 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 	yesFlag(cmd, &yes)
 	older.add(cmd)
 	return cmd
-}
-
-func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
 // singleOp is an op that is committed alone, and whose outcome is shown.
@@ -147,7 +139,7 @@ type singleResult struct {
 	Request   string `json:"request,omitempty"` // that was asked
 }
 
-func (h *homeFlags) runConfirmed(ctx context.Context, arg string, yes bool, f singleOp) error {
+func runConfirmed(ctx context.Context, h *homeFlags, arg string, yes bool, f singleOp) error {
 	if !yes && !h.env.canAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
@@ -159,12 +151,12 @@ func (h *homeFlags) runConfirmed(ctx context.Context, arg string, yes bool, f si
 		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
-		return h.commitSingle(ctx, c, s, f)
+		return commitSingle(ctx, h, c, s, f)
 	})
 }
 
 // commitSingle commits the op, waits for its outcome and prints it.
-func (h *homeFlags) commitSingle(ctx context.Context, c *client.Client, s *client.Session, f singleOp) error {
+func commitSingle(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, f singleOp) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()
@@ -211,21 +203,4 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 		return shown, fault.Incompatible.Because(err, "the server's result cannot be read")
 	}
 	return shown, nil
-}
-
-// canAsk reports whether a user can be asked.
-func (sh *cliEnv) canAsk() bool {
-	in, isFile := sh.in.(*os.File)
-	return isFile && term.IsTerminal(int(in.Fd()))
-}
-
-// confirm asks, and reports whether the answer was yes.
-func (sh *cliEnv) confirm(ctx context.Context, question string) bool {
-	fmt.Fprintf(sh.err, "%s Type yes: ", question)
-	// The end of the input, and a signal, count as no.
-	answer, err := bufio.NewReader(&ctxReader{ctx: ctx, r: sh.in}).ReadString('\n')
-	if err != nil {
-		fmt.Fprintln(sh.err) // ends the line of the question
-	}
-	return strings.EqualFold(strings.TrimSpace(answer), "yes")
 }

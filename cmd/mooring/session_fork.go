@@ -43,7 +43,7 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 				return err
 			}
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				return h.fork(ctx, c, args[0], at, &f)
+				return forkSession(ctx, h, c, args[0], at, &f)
 			})
 		},
 	}
@@ -72,7 +72,7 @@ func (f *forkFlags) parse() (at uint64, err error) {
 	return p.Cursor, nil
 }
 
-func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at uint64, f *forkFlags) error {
+func forkSession(ctx context.Context, h *homeFlags, c *client.Client, arg string, at uint64, f *forkFlags) error {
 	source, err := h.passedSession(ctx, c, arg)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (h *homeFlags) fork(ctx context.Context, c *client.Client, arg string, at u
 		return err
 	}
 	s, b := space.Fork(source, at, f.options)
-	return h.commitNew(ctx, c, s, b, f.file, "fork", map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID()})
+	return commitNew(ctx, h, c, s, b, f.file, "fork", map[string]any{"session": s.ID(), "ref": s.Ref().ID, "source": source.ID()})
 }
 
 // sameServer refuses a session, if not nil, that is not on the server of a space.
@@ -98,7 +98,7 @@ func sameServer(s *client.Session, space *client.Space) error {
 
 // commitNew commits the batch that makes a session, and prints its id, or shown as JSON. file, if not "", is
 // where its ref is written too.
-func (h *homeFlags) commitNew(ctx context.Context, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
+func commitNew(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
 	to, err := newRefFile(file, false)
 	if err != nil {
 		return err

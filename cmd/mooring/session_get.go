@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -37,7 +36,7 @@ func sessionGetCmd(h *homeFlags) *cobra.Command {
 				}
 			}
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return h.get(ctx, s, args[1:])
+				return printEntries(ctx, h, s, args[1:])
 			})
 		},
 	}
@@ -79,7 +78,7 @@ func (c *shownClaim) String() string {
 	return clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(time.UnixMilli(c.Until))
 }
 
-func (h *homeFlags) get(ctx context.Context, s *client.Session, keys []string) error {
+func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []string) error {
 	page, err := s.Get(ctx, keys...)
 	if err != nil {
 		return err
@@ -105,15 +104,6 @@ func (h *homeFlags) get(ctx context.Context, s *client.Session, keys []string) e
 		}
 	}
 	return nil
-}
-
-// oneLine returns JSON text without line ends.
-func oneLine(text []byte) []byte {
-	var b bytes.Buffer
-	if json.Compact(&b, text) != nil {
-		return text
-	}
-	return b.Bytes()
 }
 
 func sessionLsCmd(h *homeFlags) *cobra.Command {
@@ -145,7 +135,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 				return fault.Usage.With("--limit is how many keys to list; 0 is all")
 			}
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return h.ls(ctx, s, o, limit)
+				return listKeys(ctx, h, s, o, limit)
 			})
 		},
 	}
@@ -160,7 +150,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 // lsTable is how many keys are aligned with each other.
 const lsTable = 1000
 
-func (h *homeFlags) ls(ctx context.Context, s *client.Session, o client.KeyOptions, limit int) error {
+func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.KeyOptions, limit int) error {
 	head := []string{"KEY", "CURSOR", "ACTOR", "BYTES", "CLAIMED BY"}
 	if o.Values {
 		head = append(head, "VALUE")

@@ -49,7 +49,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 					return err
 				}
 			}
-			rec, err := h.recording(cmd.Context(), args, o)
+			rec, err := readRecording(cmd.Context(), h, args, o)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 				}
 			}
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.importRecording(ctx, c, rec, owner)
+				return importRecording(ctx, h, c, rec, owner)
 			})
 		},
 	}
@@ -89,7 +89,7 @@ type importRun struct {
 	pendingOps int             // ops of earlier runs not answered yet
 }
 
-func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
+func importRecording(ctx context.Context, h *homeFlags, c *client.Client, rec *opencode.Recording, owner string) error {
 	runs, err := (&importRun{h: h, c: c, rec: rec}).commitAll(ctx, owner)
 	if err != nil {
 		return err

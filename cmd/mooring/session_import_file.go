@@ -48,13 +48,13 @@ func (o *importOptions) guard(env *cliEnv, rec *opencode.Recording) error {
 	return rec.Rewrite(o.limits(), found.Redact)
 }
 
-// recording reads FILE, or standard input.
-func (h *homeFlags) recording(ctx context.Context, args []string, o importOptions) (rec *opencode.Recording, err error) {
+// readRecording reads FILE, or standard input.
+func readRecording(ctx context.Context, h *homeFlags, args []string, o importOptions) (rec *opencode.Recording, err error) {
 	in, closeIn, err := h.env.input(ctx, args)
 	if err == nil {
 		defer closeIn()
 		progress := newReadProgress(h.env, in, inputSize(args))
-		defer progress.bar.clear()
+		defer progress.clear()
 		reading := bufio.NewReader(progress)
 		if head, _ := reading.Peek(reading.Size()); o.format == "" && uimessage.Recognises(head) { // what ends it is met again
 			o.format = formatUIMessage

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +57,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 					}
 					o.Parent = s.ID()
 				}
-				return h.list(ctx, sp, o, limit)
+				return listSessions(ctx, h, sp, o, limit)
 			})
 		},
 	}
@@ -72,11 +70,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func ownerFlag(cmd *cobra.Command, owner *string) {
-	cmd.Flags().StringVar(owner, "owner", "", "the owner's ref: its text or @FILE (MOORING_OWNER; default: the one used last)")
-}
-
-func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOptions, limit int) error {
+func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.ListOptions, limit int) error {
 	rows := [][]string{{"ID", "EXTERNAL", "CURSOR", "EPOCH", "UPDATED", "TITLE"}}
 	listed := 0
 	for info, err := range sp.List(ctx, o) {
@@ -129,12 +123,12 @@ func sessionStatCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session stat ses_01J…\n  mooring session stat @reader.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.stat)
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return printStat(ctx, h, s) })
 		},
 	}
 }
 
-func (h *homeFlags) stat(ctx context.Context, s *client.Session) error {
+func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
 	d, err := s.Stat(ctx)
 	if err != nil {
 		return err
@@ -267,30 +261,4 @@ func showInfo(i client.SessionInfo) shownInfo {
 		shown.Compacted = &shownCompacted{c.Upto, c.Summary, c.Cursor, c.Actor, unixMs(c.At)}
 	}
 	return shown
-}
-
-// clipLine truncates and cleans untrusted text so that it does not break a column or a terminal.
-func clipLine(s string) string {
-	s = sanitizeLine(s)
-	if r := []rune(s); len(r) > 80 {
-		s = string(r[:79]) + "…"
-	}
-	return s
-}
-
-// sanitizeLine removes line ends, control characters, and characters that reorder text or are
-// invisible, so that untrusted text looks as it is.
-func sanitizeLine(s string) string { return strings.ReplaceAll(sanitizeText(s), "\n", " ") }
-
-// sanitizeText is sanitizeLine, but leaves line ends.
-func sanitizeText(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t', invisible(r) && !unicode.Is(unicode.Cf, r):
-			return ' '
-		case invisible(r):
-			return -1
-		}
-		return r
-	}, s)
 }

@@ -80,7 +80,7 @@ type shownOld struct {
 }
 
 // removeOlder deletes the old sessions of a space or, if key is not "", purges it from each.
-func (h *homeFlags) removeOlder(ctx context.Context, f olderFlags, key string, yes bool) error {
+func removeOlder(ctx context.Context, h *homeFlags, f olderFlags, key string, yes bool) error {
 	if !yes && !f.dryRun && !h.env.canAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes, or --dry-run to see what it would do")
 	}
@@ -90,12 +90,12 @@ func (h *homeFlags) removeOlder(ctx context.Context, f olderFlags, key string, y
 			return err
 		}
 		o := client.OlderOptions{Age: f.age}
-		found, err := h.listOlder(ctx, sp, &o, f.dryRun)
+		found, err := listOlder(ctx, h, sp, &o, f.dryRun)
 		if err != nil {
 			return err
 		}
 		if f.dryRun || found.sessions == 0 {
-			return h.reportOlder(ctx, found, f, key)
+			return reportOlder(ctx, h, found, f, key)
 		}
 		do := "delete " + plural(found.sessions, "session") + found.extent() + ", with all refs to them,"
 		if key != "" {
@@ -108,7 +108,7 @@ func (h *homeFlags) removeOlder(ctx context.Context, f olderFlags, key string, y
 		if key != "" {
 			o.Remove = client.PurgeOlder
 		}
-		return h.removeListed(ctx, sp, o, found.sessions)
+		return removeListed(ctx, h, sp, o, found.sessions)
 	})
 }
 
@@ -123,7 +123,7 @@ func (f *foundOlder) extent() string {
 }
 
 // listOlder counts the old sessions, prints them if print is set, and sets o.Before.
-func (h *homeFlags) listOlder(ctx context.Context, sp *client.Space, o *client.OlderOptions, print bool) (found foundOlder, err error) {
+func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.OlderOptions, print bool) (found foundOlder, err error) {
 	rows := [][]string{{"ID", "UPDATED", "EVENTS", "BYTES"}}
 	for page, err := range sp.RemoveOlder(ctx, *o) {
 		if err != nil {
@@ -158,7 +158,7 @@ func (h *homeFlags) listOlder(ctx context.Context, sp *client.Space, o *client.O
 }
 
 // reportOlder ends a dry run, or a run that has nothing to do.
-func (h *homeFlags) reportOlder(_ context.Context, found foundOlder, f olderFlags, key string) error {
+func reportOlder(_ context.Context, h *homeFlags, found foundOlder, f olderFlags, key string) error {
 	line := "there is no session in which nothing has changed for " + humantime.Duration(f.age)
 	if found.sessions > 0 {
 		line = fmt.Sprintf("%s would be deleted%s", plural(found.sessions, "session"), found.extent())
@@ -181,7 +181,7 @@ func (h *homeFlags) reportOlder(_ context.Context, found foundOlder, f olderFlag
 const removalGrace = 5 * time.Second
 
 // removeListed does what o says to the old sessions, of which total were counted, and prints the sum.
-func (h *homeFlags) removeListed(ctx context.Context, sp *client.Space, o client.OlderOptions, total int) error {
+func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.OlderOptions, total int) error {
 	calls, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(removalGrace, giveUp) })()
@@ -218,10 +218,8 @@ func (h *homeFlags) removeListed(ctx context.Context, sp *client.Space, o client
 			break
 		}
 	}
-	if bar.bar != nil {
-		bar.finish()
-	}
-	err := h.printRemoved(sum, o)
+	bar.finishBar()
+	err := printRemoved(h, sum, o)
 	switch {
 	case stopped != nil:
 		return fault.CodeOf(stopped).Because(stopped, "%s; the same command goes on with the rest", messageOf(stopped))
@@ -231,7 +229,7 @@ func (h *homeFlags) removeListed(ctx context.Context, sp *client.Space, o client
 	return err
 }
 
-func (h *homeFlags) printRemoved(sum removedOlder, o client.OlderOptions) error {
+func printRemoved(h *homeFlags, sum removedOlder, o client.OlderOptions) error {
 	if h.env.json {
 		return h.env.printJSON(sum)
 	}

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mooring-rpc/mooring/client"
 	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
 )
 
 func sessionRequestsCmd(h *homeFlags) *cobra.Command {
@@ -28,7 +29,7 @@ func sessionRequestsCmd(h *homeFlags) *cobra.Command {
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return h.requests(ctx, s, o, follow)
+				return listRequests(ctx, h, s, o, follow)
 			})
 		},
 	}
@@ -69,7 +70,7 @@ func showRequest(r *client.Request) shownRequest {
 	return shown
 }
 
-func (h *homeFlags) requests(ctx context.Context, s *client.Session, o client.RequestOptions, follow bool) error {
+func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client.RequestOptions, follow bool) error {
 	list := s.ListRequests(ctx, o)
 	if follow {
 		list = s.FollowRequests(ctx, o)
@@ -137,4 +138,12 @@ func payloadText(payload json.RawMessage) string {
 		return *object.Text
 	}
 	return string(oneLine(payload))
+}
+
+// choiceIDs returns the ids of a request's choices.
+func choiceIDs(r *client.Request) (ids []string) {
+	for _, c := range r.Choices {
+		ids = append(ids, c.ID)
+	}
+	return ids
 }

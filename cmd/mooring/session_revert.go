@@ -35,7 +35,7 @@ func sessionRevertCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.runSingle(cmd.Context(), args[0], singleOp{
+			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was hidden",
 				op:   op,
 				summary: func(r singleResult) string {
@@ -72,7 +72,7 @@ func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session unrevert ses_01J…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.runSingle(cmd.Context(), args[0], singleOp{
+			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was shown again",
 				op:   func(b *client.Batch) { b.Unrevert() },
 				summary: func(r singleResult) string {
@@ -84,12 +84,12 @@ func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
 }
 
 // runSingle commits an op, waits for its outcome and prints it.
-func (h *homeFlags) runSingle(ctx context.Context, arg string, f singleOp) error {
+func runSingle(ctx context.Context, h *homeFlags, arg string, f singleOp) error {
 	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
-		return h.commitSingle(ctx, c, s, f)
+		return commitSingle(ctx, h, c, s, f)
 	})
 }

@@ -45,7 +45,7 @@ func sessionSearchCmd(h *homeFlags) *cobra.Command {
 				return fault.Usage.With("--limit is how many to find; 0 is all")
 			}
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return h.search(ctx, s, query, limit)
+				return searchSession(ctx, h, s, query, limit)
 			})
 		},
 	}
@@ -60,7 +60,7 @@ type shownFound struct {
 	Excerpt []string `json:"excerpt"`
 }
 
-func (h *homeFlags) search(ctx context.Context, s *client.Session, query string, limit int) error {
+func searchSession(ctx context.Context, h *homeFlags, s *client.Session, query string, limit int) error {
 	found, waiting := 0, false
 	for after, more := "", true; more; {
 		most := session.MaxFound

@@ -34,7 +34,7 @@ func sessionShowCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.show)
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return showSession(ctx, h, s) })
 		},
 	}
 }
@@ -66,7 +66,7 @@ const (
 	showColumns = 12
 )
 
-func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
+func showSession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	d, err := s.Describe(ctx)
 	if err != nil {
 		return err
@@ -109,13 +109,13 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 	if h.env.json {
 		return h.env.printJSON(shown)
 	}
-	if err := h.printShown(d.Session, &shown); err != nil {
+	if err := printShown(h, d.Session, &shown); err != nil {
 		return err
 	}
-	return h.printValues(&shown)
+	return printValues(h, &shown)
 }
 
-func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
+func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 	rows := [][]string{{"session", s.ID}}
 	add := func(name, value string) {
 		if value != "" {
@@ -158,7 +158,7 @@ func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
 }
 
 // printValues prints the values of own kinds.
-func (h *homeFlags) printValues(s *shownSession) error {
+func printValues(h *homeFlags, s *shownSession) error {
 	for _, e := range s.Values {
 		by := orDash(clipLine(cmp.Or(e.Actor, e.Ref)))
 		at := time.Time{}

@@ -46,9 +46,9 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if f.follow {
-					return explainTrimmed(h.follow(ctx, s, &f))
+					return explainTrimmed(followEvents(ctx, h, s, &f))
 				}
-				return explainTrimmed(h.tail(ctx, s, &f))
+				return explainTrimmed(printTail(ctx, h, s, &f))
 			})
 		},
 	}
@@ -57,24 +57,6 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.keys, "keys", nil, "print only events about these keys; todo/ is all that is below it")
 	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "if the log is not the one that was seen, print the state again and continue")
 	return cmd
-}
-
-// positionFlag is a flag whose value is a client.Position.
-type positionFlag client.Position
-
-func (f *positionFlag) String() string {
-	if *f == (positionFlag{}) {
-		return ""
-	}
-	return client.Position(*f).String()
-}
-
-func (f *positionFlag) Type() string { return "CURSOR[:HASH]" }
-
-func (f *positionFlag) Set(text string) error {
-	p, err := client.ParsePosition(text)
-	*f = positionFlag(p)
-	return err
 }
 
 // explainTrimmed rewrites, for this command, an error that the log was trimmed (mooring serve --keep-log),
@@ -88,8 +70,8 @@ func explainTrimmed(err error) error {
 		"--from %d prints those that are left, and mooring session export the state with all that was before", f.At, f.At-1).Pos(f.At)
 }
 
-// tail prints the present events.
-func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) error {
+// printTail prints the present events.
+func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.env.out)
 	at, end, over := f.from, uint64(0), false
 	for {
@@ -98,7 +80,7 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 			over = true
 			var state *client.State
 			if state, err = s.SnapshotOfKeys(ctx, client.Position{}, f.keys); err == nil {
-				if err = h.printState(out, state); err == nil {
+				if err = printState(h, out, state); err == nil {
 					at, end = state.Position(), 0
 					continue
 				}
@@ -114,7 +96,7 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 			if e.Cursor > end {
 				break
 			}
-			if err := h.printEvent(out, &e); err != nil {
+			if err := printEvent(h, out, &e); err != nil {
 				return err
 			}
 			at = client.Position{Cursor: e.Cursor, Hash: e.Hash}
@@ -125,31 +107,8 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 	}
 }
 
-// explainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
-// before.
-func explainServerBehind(label string, err error, from client.Position) error {
-	var f *fault.Error
-	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
-		return beyondEndError(label, from.Cursor, f.At)
-	}
-	return err
-}
-
-// warnBeyondEnd warns the user that the requested position lies beyond the end.
-func (h *homeFlags) warnBeyondEnd(label string, from, end uint64) {
-	if from > end && !h.env.json {
-		fmt.Fprintf(h.env.err, "the %s ends at %d\n", label, end)
-	}
-}
-
-// beyondEndError returns the error of following from beyond the end: on a server restored meanwhile, later
-// events may differ from those seen.
-func beyondEndError(label string, from, end uint64) error {
-	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give the last cursor that you have seen; if that was %d, the server was restored to an earlier state since", label, end, from, from).Pos(end)
-}
-
-// follow prints the present events, then new ones until it is interrupted, which is not an error.
-func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags) error {
+// followEvents prints the present events, then new ones until it is interrupted, which is not an error.
+func followEvents(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, f.from
 	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Keys: f.keys, Trouble: func(err error) {
@@ -165,12 +124,12 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 	if f.startOver {
 		o.StartOver = func(state *client.State) error {
 			troubled, last = false, state.Position()
-			return errors.Join(h.printState(out, state), out.Flush())
+			return errors.Join(printState(h, out, state), out.Flush())
 		}
 	}
 	err := s.Subscribe(ctx, o, func(e client.Event) error {
 		troubled, last = false, client.Position{Cursor: e.Cursor, Hash: e.Hash}
-		if err := h.printEvent(out, &e); err != nil {
+		if err := printEvent(h, out, &e); err != nil {
 			return err
 		}
 		return out.Flush()
@@ -199,7 +158,7 @@ type shownKey struct {
 }
 
 // printState prints the state that replaces all events printed before.
-func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
+func printState(h *homeFlags, out *bufio.Writer, state *client.State) error {
 	if !h.env.json {
 		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // the writer keeps its error
 		for i := range state.Entries {
@@ -250,7 +209,7 @@ type shownMark struct {
 	Hash   string `json:"hash,omitempty"`
 }
 
-func (h *homeFlags) printEvent(out *bufio.Writer, e *client.Event) error {
+func printEvent(h *homeFlags, out *bufio.Writer, e *client.Event) error {
 	if e.Hidden {
 		if h.env.json {
 			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})

@@ -27,7 +27,7 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.verify)
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return verifySession(ctx, h, s) })
 		},
 	}
 }
@@ -54,7 +54,7 @@ type shownVerification struct {
 	Open     []string       `json:"not_verified,omitempty"`
 }
 
-func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
+func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	var bar *progress
 	v, err := s.Verify(ctx, func(cursor, end uint64) {
 		if bar == nil {
@@ -62,9 +62,7 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 		}
 		bar.set(int(cursor), int(end))
 	})
-	if bar != nil && bar.bar != nil { // a line is worth writing only if it takes long
-		bar.finish()
-	}
+	bar.finishBar()
 	if err != nil {
 		return err
 	}

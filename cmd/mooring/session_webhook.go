@@ -62,7 +62,7 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 				if _, err := s.Webhooks(ctx); err != nil { // before a secret is made that nobody takes
 					return err
 				}
-				secret, err := h.webhookSecret(ctx, secretFile)
+				secret, err := h.env.webhookSecret(ctx, secretFile)
 				if err != nil {
 					return err
 				}
@@ -99,16 +99,6 @@ func webhookID(w *client.Webhook) string {
 	return "whk_" + hex.EncodeToString(sum[:8])
 }
 
-// checkNotices checks --on.
-func checkNotices(on []string) error {
-	for _, typ := range on {
-		if !slices.Contains(notice.Types(), typ) {
-			return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(notice.Types(), ", "))
-		}
-	}
-	return nil
-}
-
 func webhookListCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list REF",
@@ -119,12 +109,12 @@ func webhookListCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session webhook list ses_01J…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], h.listWebhooks)
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listWebhooks(ctx, h, s) })
 		},
 	}
 }
 
-func (h *homeFlags) listWebhooks(ctx context.Context, s *client.Session) error {
+func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
 	list, err := s.Webhooks(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // shareFlags are the limits of the new ref.
@@ -103,7 +101,7 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			return err
 		}
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.share(ctx, c, args[0], o, f.file)
+			return shareRef(ctx, h, c, args[0], o, f.file)
 		})
 	}
 	h.completeRefs(cmd)
@@ -166,7 +164,7 @@ func (f *shareFlags) check(rights, children capability.Rights) error {
 // shareFlagNames replaces the names of arguments by those of flags.
 var shareFlagNames = strings.NewReplacer("_keys", "-keys", "children: ", "child-rights: ", "children and ", "with-children and ")
 
-func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {
+func shareRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, o client.ShareOptions, name string) error {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Share)
 	if err != nil {
 		return err
@@ -184,7 +182,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		if err := errors.Join(file.write(ref), file.commit()); err != nil {
 			return err
 		}
-		return h.printShared(ref, name, false)
+		return printShared(h, ref, name, false)
 	}
 	b := s.Batch()
 	ref, _ := b.Share(o)
@@ -195,67 +193,11 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	if err != nil {
 		return err
 	}
-	return h.printShared(ref, name, queued)
-}
-
-// commitRef commits a batch, named by what, that mints a ref, and writes the ref to a file before it is
-// used anywhere. It waits for the answer while a server can be reached; without one the batch is durable
-// all the same (queued), which it reports with what happens then. If the batch is refused, or will not be
-// answered until someone decides, refused says why, and the file is discarded: the ref may never work.
-func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.Batch, ref capability.Ref, file *refFile, what, then string) (queued bool, refused, err error) {
-	err = file.write(ref)
-	var ticket client.Ticket
-	if err == nil {
-		ticket, err = b.Commit(ctx)
-	}
-	if err != nil {
-		file.discard()
-		return false, nil, err
-	}
-	wait, stop := whileReachable(ctx, c, sendGrace)
-	defer stop()
-	results, still, err := awaitResults(ctx, wait, c, ticket)
-	if err == nil && still == nil && results == nil && h.isCopied(ctx, c, ref.Target()) {
-		then = "the server goes on copying, and the fork is there once the outbox has asked for it again: mooring outbox drain waits for it"
-		results, still, err = h.awaitCopy(ctx, c, ticket)
-	}
-	switch {
-	case err == nil && results.Err() != nil:
-		refused = fmt.Errorf("the %s was refused: %w", what, results.Err())
-	case still != nil:
-		refused = errors.Join(fmt.Errorf("the %s was not sent, and is given up: %w", what, stoppedError(still)), dropBatch(ctx, c, ticket))
-	}
-	if refused != nil {
-		file.discard()
-		return false, refused, nil
-	}
-	if err = errors.Join(err, file.commit()); err != nil {
-		return false, nil, err
-	}
-	if results == nil {
-		h.reportQueued(ctx, c, then)
-	}
-	return results == nil, nil, nil
-}
-
-// isCopied reports whether a session is a fork that the server is still copying.
-func (h *homeFlags) isCopied(ctx context.Context, c *client.Client, id string) bool {
-	st, err := c.Outbox().Queue(ctx)
-	return err == nil && slices.ContainsFunc(st.Streams, func(s outbox.StreamStatus) bool {
-		return s.Session == id && strings.HasPrefix(s.LastError, fault.NotYetKnown.String()+": "+session.ForkWaits)
-	})
-}
-
-// awaitCopy waits for such a fork while its server can be reached, and shows how far it is.
-func (h *homeFlags) awaitCopy(ctx context.Context, c *client.Client, t client.Ticket) (client.Results, *outbox.StreamStoppedError, error) {
-	wait, stop := whileReachable(ctx, c, 0)
-	defer stop()
-	defer h.reportWaiting(wait, c)()
-	return awaitResults(ctx, wait, c, t)
+	return printShared(h, ref, name, queued)
 }
 
 // printShared prints the new ref, or its id if the text is in a file.
-func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) error {
+func printShared(h *homeFlags, ref capability.Ref, file string, queued bool) error {
 	shown := map[string]any{"ref": ref.ID, "id": ref.ID, "queued": queued}
 	text := ref.Text()
 	if file == "" {
@@ -267,53 +209,5 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 	return h.env.print(shown, "%s\n", text)
 }
 
-// sendGrace is how long a command whose work is durable waits for a server that can be reached.
-const sendGrace = 3 * time.Second
-
-// awaitResults waits for a batch's outcomes until wait ends. Nil results: not answered yet; still
-// is set if the batch will not be answered until someone decides.
-func awaitResults(ctx, wait context.Context, c *client.Client, t client.Ticket) (results client.Results, still *outbox.StreamStoppedError, err error) {
-	results, err = t.Wait(wait)
-	switch {
-	case errors.As(err, &still):
-		return nil, still, nil
-	case err != nil && wait.Err() != nil:
-		still, err = c.Outbox().Stopped(context.WithoutCancel(ctx), t.Session)
-		return nil, still, err
-	}
-	return results, nil, err
-}
-
-// stoppedError returns the error of a command whose ops stay in the outbox because their stream
-// has stopped, and the next steps.
-func stoppedError(still *outbox.StreamStoppedError) error { return withNextSteps(still, still) }
-
-// withNextSteps adds to an error what can be done about a stopped stream.
-func withNextSteps(err error, still *outbox.StreamStoppedError) error {
-	if !outbox.NeedsNewStream(still.Code) {
-		return err
-	}
-	return fmt.Errorf("%w. mooring outbox reconcile %s shows what the session lacks and sends it, and what is pending; mooring outbox abandon %s gives all of it up", err, still.Session, still.Session)
-}
-
-// dropBatch drops a pending batch that no output has reported as done.
-func dropBatch(ctx context.Context, c *client.Client, t client.Ticket) error {
-	for _, op := range t.Ops {
-		if err := c.Outbox().Drop(context.WithoutCancel(ctx), op); err != nil && fault.CodeOf(err) != fault.Usage {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportQueued tells the user that ops are queued in the outbox, and why.
-func (h *homeFlags) reportQueued(ctx context.Context, c *client.Client, then string) {
-	if h.env.json {
-		return
-	}
-	why := "not answered yet"
-	if err := waitReason(ctx, c); err != nil {
-		why = sanitizeLine(err.Error())
-	}
-	fmt.Fprintf(h.env.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
-}
+// appendable are the methods that --methods takes.
+var appendable = []string{"add", "appendText", "begin", "claim", "finalize", "patch", "put", "release", "remove"}

@@ -109,12 +109,6 @@ func TestOneKeyAHome(t *testing.T) {
 // and elsewhere the owner is told what to do.
 func TestSealedRefAtOtherAddresses(t *testing.T) {
 	t.Parallel()
-	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7611}
-	for listen, want := range map[string]string{"127.0.0.1:0": "127.0.0.1:7611", ":7600": "", "agents:0": "agents:7611", "[::1]:0": "[::1]:7611"} {
-		if got := strings.Join(listenNames(listen, at), " "); got != want {
-			t.Errorf("--listen %s: %s", listen, got)
-		}
-	}
 	r := newCLI(t, "")
 	id := r.create("ses_addressed")
 	key := strings.TrimSpace(r.okAs(r.otherHome("agent"), "", "key"))

@@ -19,10 +19,13 @@ import (
 // forTerminal returns w, or an escapingWriter to it if it is a terminal.
 func forTerminal(w io.Writer) io.Writer {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
-		return &escapingWriter{w: w}
+		return escapeInvisible(w)
 	}
 	return w
 }
+
+// escapeInvisible returns a writer to w that escapes what a terminal does not show.
+func escapeInvisible(w io.Writer) io.Writer { return &escapingWriter{w: w} }
 
 // escapingWriter writes UTF-8 text with every character that a terminal does not show replaced by
 // JSON's \uXXXX, which does not change JSON's meaning.

@@ -7,11 +7,13 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
 func TestRefsOverTLS(t *testing.T) {
 	t.Parallel()
-	cert, key, _ := selfSigned(t, t.TempDir())
+	cert, key, _ := selfsigned.Write(t, t.TempDir())
 	r := newCLI(t, "", "--tls-cert", cert, "--tls-key", key)
 	id := r.importSmall("--tls-ca", cert)
 	ref := strings.TrimSpace(r.ok("share", id, "--rights", "read", "--tls-ca", cert))

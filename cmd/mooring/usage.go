@@ -117,3 +117,8 @@ func (s *durationFlag) String() string {
 
 // Type implements pflag.Value.
 func (s *durationFlag) Type() string { return "duration" }
+
+// usageError is an error visible from the command line alone: a usage error, whatever its code.
+type usageError struct{ error }
+
+func (m usageError) Unwrap() error { return m.error }

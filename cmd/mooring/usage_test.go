@@ -3,13 +3,8 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Wrong usage is told in words of the command's own, not of the libraries below it.
@@ -45,48 +40,15 @@ func TestUsageIsInWords(t *testing.T) {
 	}
 }
 
-func TestSpans(t *testing.T) {
+// The help of a duration has no default of 0.
+func TestHelpOfDurations(t *testing.T) {
 	t.Parallel()
-	const day = 24 * time.Hour
-	for text, want := range map[string]time.Duration{
-		"7d": 7 * day, "2w": 14 * day, "1w2d3h4m": 9*day + 3*time.Hour + 4*time.Minute, "1.5d": 36 * time.Hour, "90s": 90 * time.Second, "24h": day, "0": 0, "-2s": -2 * time.Second,
-	} {
-		var s durationFlag
-		if err := s.Set(text); err != nil || time.Duration(s) != want {
-			t.Errorf("%s: %v, %v", text, time.Duration(s), err)
-		}
-	}
-	for _, text := range []string{"", "d", "7", "7x", "1d2", "3h2d", "-7d", "1e9d", "99999999999w", "1..5d", "tomorrow"} {
-		var s durationFlag
-		if err := s.Set(text); err == nil {
-			t.Errorf("%q is %v", text, time.Duration(s))
-		}
-	}
 	code, help, _ := command(t, "share", "--help")
 	if code != exitOK || !strings.Contains(help, "--expires duration") || strings.Contains(help, "(default 0") {
 		t.Errorf("the help: %s", help)
 	}
 	if code, help, _ := command(t, "serve", "--help"); code != exitOK || !strings.Contains(help, "(default 10s)") || strings.Contains(help, "(default 0") {
 		t.Errorf("serve's help: %s", help)
-	}
-}
-
-// What others wrote cannot move a terminal's cursor, nor turn the text around it.
-func TestPlainLine(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"plain – ünïcode 🙂": "plain – ünïcode 🙂", "a\x1b[2Jb": "a [2Jb", "a\nb\tc\x7f": "a b c ", "a\u202egnp.exe": "agnp.exe", "\u2066a\u2069\u200f\u061cb": "ab",
-		"a\u009b2Jb": "a 2Jb", "a\u2028b": "a b", "a\ufeffb\u200bc": "abc", "👩\u200d💻": "👩\u200d💻", "می\u200cخواهم": "می\u200cخواهم",
-	} {
-		if got := sanitizeLine(text); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
-	}
-	if got := sanitizeText("a\nb\x1b"); got != "a\nb " {
-		t.Errorf("lines: %q", got)
-	}
-	if got := clipLine(strings.Repeat("ä\u202e", 100)); len([]rune(got)) != 80 {
-		t.Errorf("%d characters", len([]rune(got)))
 	}
 }
 
@@ -104,16 +66,5 @@ func TestPlaintextNamesItsFlag(t *testing.T) {
 	code, _, message := command(t, "redeem", "mooring://example.org/ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0#"+strings.Repeat("A", 43), "--home", t.TempDir())
 	if code != exitRefused || !strings.HasPrefix(message, "mooring: plaintext: ") || !strings.Contains(message, "--allow-plaintext") {
 		t.Errorf("exit %d, %s", code, message)
-	}
-}
-
-// The methods that are completed are those that a share can be limited to.
-func TestAppendable(t *testing.T) {
-	t.Parallel()
-	for _, m := range session.Methods() {
-		f := shareFlags{methods: []string{m}}
-		if err := f.check(capability.Append, 0); (err == nil) != slices.Contains(appendable, m) {
-			t.Errorf("%s: %v", m, err)
-		}
 	}
 }

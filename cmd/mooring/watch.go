@@ -6,10 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,9 +32,6 @@ type watchFlags struct {
 	secretFile string
 	on         []string
 }
-
-// maxWebhookSecret bounds the file of a webhook's secret, in bytes.
-const maxWebhookSecret = 4096
 
 func watchCmd(sh *cliEnv) *cobra.Command {
 	var f watchFlags
@@ -89,14 +83,14 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 				return err
 			}
 		}
-		return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return h.watch(ctx, c, args, &f) })
+		return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return runWatch(ctx, h, c, args, &f) })
 	}
 	h.completeRefs(cmd)
 	return cmd
 }
 
-// watch watches the sessions until ctx ends, or none can be watched any more.
-func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, f *watchFlags) error {
+// runWatch watches the sessions until ctx ends, or none can be watched any more.
+func runWatch(ctx context.Context, h *homeFlags, c *client.Client, args []string, f *watchFlags) error {
 	sessions := make([]*client.Session, len(args))
 	for i, arg := range args {
 		s, err := h.session(ctx, c, arg)
@@ -106,7 +100,7 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 		sessions[i] = s
 	}
 	report := func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) }
-	dir, deliver, err := h.deliverer(ctx, f, report)
+	dir, deliver, err := delivererOf(ctx, h, f, report)
 	if err != nil {
 		return err
 	}
@@ -114,7 +108,7 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 	var watched errgroup.Group // one that ends does not end the others
 	for _, s := range sessions {
 		watched.Go(func() error {
-			cfg := watch.Config{Session: s, Types: f.on, Trouble: h.sayTrouble(s.ID()), Deliver: func(ctx context.Context, n *notice.Notice) error {
+			cfg := watch.Config{Session: s, Types: f.on, Trouble: sayTrouble(h, s.ID()), Deliver: func(ctx context.Context, n *notice.Notice) error {
 				delivering.Lock()
 				defer delivering.Unlock()
 				return deliver(ctx, n)
@@ -135,12 +129,12 @@ func (h *homeFlags) watch(ctx context.Context, c *client.Client, args []string, 
 	return nil
 }
 
-// deliverer returns what delivers a notice, and the folder of positions; "" keeps none.
-func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
+// delivererOf returns what delivers a notice, and the folder of positions; "" keeps none.
+func delivererOf(ctx context.Context, h *homeFlags, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
 	f.command.Out, f.command.Report, f.webhook.Report = h.env.out, report, report
 	switch {
 	case f.webhook.URL != "":
-		if f.webhook.Secret, err = h.webhookSecret(ctx, f.secretFile); err != nil {
+		if f.webhook.Secret, err = h.env.webhookSecret(ctx, f.secretFile); err != nil {
 			return "", nil, err
 		}
 		f.webhook.Agent = "mooring/" + version()
@@ -152,7 +146,7 @@ func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(st
 	case f.command.Line != "":
 		deliver = f.command.Deliver
 	default:
-		return "", func(_ context.Context, n *notice.Notice) error { return h.printNotice(n) }, nil
+		return "", func(_ context.Context, n *notice.Notice) error { return printNotice(h, n) }, nil
 	}
 	home, err := h.makeHomeDir()
 	if err != nil {
@@ -162,29 +156,6 @@ func (h *homeFlags) deliverer(ctx context.Context, f *watchFlags, report func(st
 	return dir, deliver, privatedir.Make(dir, "the folder of watches")
 }
 
-// webhookSecret returns the secret in a file, which is made if it is not there.
-func (h *homeFlags) webhookSecret(ctx context.Context, name string) (string, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case err == nil:
-		secret := client.NewWebhookSecret()
-		_, err = f.WriteString(secret + "\n")
-		if err = errors.Join(err, f.Close()); err != nil {
-			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
-		}
-		fmt.Fprintf(h.env.err, "made a new secret, in %s: give it to the receiver\n", name)
-		return secret, nil
-	case !errors.Is(err, fs.ErrExist):
-		return "", fmt.Errorf("--webhook-secret: %w", err)
-	}
-	text, err := readFileLimited(ctx, name, maxWebhookSecret)
-	if err != nil {
-		return "", fmt.Errorf("--webhook-secret: %w", err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSpace(line), nil
-}
-
 // name tells apart the watches of one session.
 func (f *watchFlags) name() string {
 	sum := sha256.Sum256([]byte(f.command.Line + "\x00" + f.webhook.URL + "\x00" + strings.Join(f.on, ",")))
@@ -192,7 +163,7 @@ func (f *watchFlags) name() string {
 }
 
 // sayTrouble returns a function that reports the first of the errors that are retried, until there is another.
-func (h *homeFlags) sayTrouble(id string) func(error) {
+func sayTrouble(h *homeFlags, id string) func(error) {
 	said := fault.None
 	return func(err error) {
 		if code := fault.CodeOf(err); code != said {
@@ -203,7 +174,7 @@ func (h *homeFlags) sayTrouble(id string) func(error) {
 }
 
 // printNotice prints a notice as a line.
-func (h *homeFlags) printNotice(n *notice.Notice) error {
+func printNotice(h *homeFlags, n *notice.Notice) error {
 	if h.env.json {
 		return h.env.printJSON(n)
 	}

@@ -1,0 +1,52 @@
+// Positions in a log: the flag, and what is said of one beyond the end.
+
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// positionFlag is a flag whose value is a client.Position.
+type positionFlag client.Position
+
+func (f *positionFlag) String() string {
+	if *f == (positionFlag{}) {
+		return ""
+	}
+	return client.Position(*f).String()
+}
+
+func (f *positionFlag) Type() string { return "CURSOR[:HASH]" }
+
+func (f *positionFlag) Set(text string) error {
+	p, err := client.ParsePosition(text)
+	*f = positionFlag(p)
+	return err
+}
+
+// explainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
+// before.
+func explainServerBehind(label string, err error, from client.Position) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
+		return beyondEndError(label, from.Cursor, f.At)
+	}
+	return err
+}
+
+// warnBeyondEnd warns the user that the requested position lies beyond the end.
+func (sh *cliEnv) warnBeyondEnd(label string, from, end uint64) {
+	if from > end && !sh.json {
+		fmt.Fprintf(sh.err, "the %s ends at %d\n", label, end)
+	}
+}
+
+// beyondEndError returns the error of following from beyond the end: on a server restored meanwhile, later
+// events may differ from those seen.
+func beyondEndError(label string, from, end uint64) error {
+	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give the last cursor that you have seen; if that was %d, the server was restored to an earlier state since", label, end, from, from).Pos(end)
+}
