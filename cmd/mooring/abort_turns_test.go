@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -63,5 +64,5 @@ func TestAbortTurns(t *testing.T) {
 	if got := aborted(); got != (shownAborted{Session: id, Aborted: 1}) {
 		t.Errorf("of all: %+v", got)
 	}
-	r.fails(exitUsage, "", "session", "abort-turns")
+	r.fails(cli.ExitUsage, "", "session", "abort-turns")
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acpedit"
 )
 
-func acpCmd(sh *cliEnv) *cobra.Command {
+func acpCmd(env *cli.Env) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "acp [--session REF] [--share-to FILE] -- COMMAND [ARGUMENT…]",
@@ -30,7 +31,7 @@ func acpCmd(sh *cliEnv) *cobra.Command {
 		Example: "  mooring acp -- opencode acp\n  mooring acp --share-to phone.ref --dir ~/project -- npx @zed-industries/claude-code-acp",
 		Args:    cobra.ArbitraryArgs,
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, file, err := f.check(cmd, args)
@@ -49,18 +50,18 @@ func acpCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-func serveEditor(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
+func serveEditor(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
 	journals, err := journals(h)
 	if err != nil {
 		return err
 	}
 	opened := func(s *client.Session, before bool) acpedit.Session {
-		fmt.Fprintf(h.env.err, "session %s\n", s.ID())
+		fmt.Fprintf(h.env.Err, "session %s\n", s.ID())
 		return acpedit.Session{Session: s, Journal: filepath.Join(journals, s.ID()+".jsonl"), Before: before}
 	}
-	defer h.env.signals.outliveReader()()
+	defer h.env.Signals.OutliveReader()()
 	err = acpedit.Serve(ctx, acpedit.Config{
-		In: h.env.in, Out: h.env.out, Run: runConfig(h, c, f, dir, command),
+		In: h.env.In, Out: h.env.Out, Run: runConfig(h, c, f, dir, command),
 		New: func(ctx context.Context) (acpedit.Session, error) {
 			s, err := sessionToRun(ctx, h, c, f, file)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -45,7 +46,7 @@ func TestBadEditors(t *testing.T) {
 	for range 1001 {
 		e.line("hello")
 	}
-	if code := e.ends(); code != exitRefused || !strings.Contains(e.err.String(), "not of the protocol") {
+	if code := e.ends(); code != cli.ExitRefused || !strings.Contains(e.err.String(), "not of the protocol") {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }
@@ -71,7 +72,7 @@ func TestEditorsThatLeave(t *testing.T) {
 			default:
 				_ = e.in.Close()
 			}
-			if code := e.ends(); code != exitOK {
+			if code := e.ends(); code != cli.ExitOK {
 				t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 			}
 			e.ok("outbox", "drain")
@@ -97,13 +98,13 @@ func TestSessionsInUse(t *testing.T) {
 	e.initialize()
 	e.session = g.session
 	e.refused("another mooring run", "session/load", map[string]any{"sessionId": e.session, "cwd": e.dir, "mcpServers": []any{}})
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Errorf("the run ended with %d", code)
 	}
 	e.load()
 	e.answer(e.prompt("say:mine"))
-	g.fails(exitRefused, "another mooring run", "run", "--session", g.session, "true")
-	if code := e.leaves(); code != exitOK {
+	g.fails(cli.ExitRefused, "another mooring run", "run", "--session", g.session, "true")
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }
@@ -130,7 +131,7 @@ func TestAgentsThatFailInAnEditor(t *testing.T) {
 			if m.Error == nil || !strings.Contains(m.Error.Message, c.words) {
 				t.Errorf("%s is answered with %s %+v", c.at, m.Result, m.Error)
 			}
-			if code := e.leaves(); code != exitOK {
+			if code := e.leaves(); code != cli.ExitOK {
 				t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 			}
 		})
@@ -206,7 +207,7 @@ func TestEditorWithoutAServer(t *testing.T) {
 		t.Errorf("the agent got %s", got)
 	}
 	e.until("prompt", "withdrawn", "")
-	if code := e.leaves(); code != exitOK {
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -57,7 +58,7 @@ func TestEditorsThatFlood(t *testing.T) {
 		e.newSession()
 	}
 	e.refused("16 sessions are open", "session/new", map[string]any{"cwd": e.dir, "mcpServers": []any{}})
-	if code := e.leaves(); code != exitOK {
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }
@@ -68,7 +69,7 @@ func TestEditorGoesOnWithASession(t *testing.T) {
 	g := newCLI(t, "").runs(acpagent.Script{Resume: true})
 	g.until("prompt", "answered", g.ask("say:by-run"))
 	dir := g.script.Dir
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Fatalf("the run ended with %d", code)
 	}
 	e := &editor{runRig: &runRig{cliRig: g.cliRig, script: acpagent.Script{Dir: dir, Resume: true}, err: g.err}, dir: t.TempDir()}
@@ -85,7 +86,7 @@ func TestEditorGoesOnWithASession(t *testing.T) {
 	if other := e.newSession(); other == g.session {
 		t.Error("the second session is the first")
 	}
-	if code := e.leaves(); code != exitOK {
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }

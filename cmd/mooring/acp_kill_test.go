@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
@@ -62,7 +63,7 @@ func TestEditorsComeBackAfterKills(t *testing.T) {
 			if m := e.answer(e.prompt("say:b")); !strings.Contains(string(m.Result), "end_turn") {
 				t.Errorf("the next one is answered with %s %+v", m.Result, m.Error)
 			}
-			if code := e.leaves(); code != exitOK {
+			if code := e.leaves(); code != cli.ExitOK {
 				t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 			}
 			if list := e.ok("outbox", "list", "--json"); strings.Contains(list, "rejected") || strings.Contains(list, "conflict") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -16,7 +17,7 @@ func TestASlowEditorIsGivenUp(t *testing.T) {
 	e.gate.Lock()
 	defer e.gate.Unlock()
 	e.prompt("say:a long")
-	if code := e.ends(); code != exitRefused || !strings.Contains(e.err.String(), "the editor does not read: 64 MiB wait for it") {
+	if code := e.ends(); code != cli.ExitRefused || !strings.Contains(e.err.String(), "the editor does not read: 64 MiB wait for it") {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 	e.ok("outbox", "drain")

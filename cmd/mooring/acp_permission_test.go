@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/seed"
 )
@@ -53,7 +54,7 @@ func TestPermissionsOfTwo(t *testing.T) {
 			}
 		}
 		first[recorded]++
-		if (recorded == "no") != (other.code == exitOK) || recorded != "no" && recorded != "once" {
+		if (recorded == "no") != (other.code == cli.ExitOK) || recorded != "no" && recorded != "once" {
 			t.Errorf("round %d: %q is recorded, and who answered elsewhere was told %+v", i, recorded, other)
 		}
 		if got := e.seen("agent_message_chunk"); strings.Count(got, fmt.Sprintf("[r%d:", i)) != 1 || !strings.Contains(got, fmt.Sprintf("[r%d:selected:%s]", i, recorded)) {
@@ -61,7 +62,7 @@ func TestPermissionsOfTwo(t *testing.T) {
 		}
 	}
 	t.Log(first)
-	if code := e.leaves(); code != exitOK {
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 }

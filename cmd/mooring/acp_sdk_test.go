@@ -12,6 +12,7 @@ import (
 
 	sdk "github.com/coder/acp-go-sdk"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -121,7 +122,7 @@ func TestEditorOfTheSDK(t *testing.T) {
 	if _, err := conn.LoadSession(ctx, sdk.LoadSessionRequest{SessionId: "ses_01M8MK02RDB0SWBAT004N0XC4W", Cwd: g.dir, McpServers: []sdk.McpServer{}}); err == nil || !strings.Contains(err.Error(), "-32002") {
 		t.Errorf("a session that nobody knows: %v", err)
 	}
-	if code := g.leaves(); code != exitOK {
+	if code := g.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, g.err.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -127,7 +128,7 @@ func TestEditorStory(t *testing.T) {
 	e.refused("no session", "session/prompt", map[string]any{"sessionId": e.session})
 	e.session = one
 	e.answer(e.prompt("say:still"))
-	if code := e.leaves(); code != exitOK {
+	if code := e.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 	}
 	if got := e.value("agent"); !strings.Contains(got, `"state":"ended"`) || !strings.Contains(got, "closed the connection") {
@@ -149,7 +150,7 @@ func TestEditorsLoadSessions(t *testing.T) {
 			first := e.prompt("think:why say:<one> ask:make")
 			e.allows(e.asked("session/request_permission"), "once")
 			e.answer(first)
-			if code := e.leaves(); code != exitOK {
+			if code := e.leaves(); code != cli.ExitOK {
 				t.Fatalf("mooring acp ended with %d: %s", code, e.err.String())
 			}
 			e.start()
@@ -179,7 +180,7 @@ func TestEditorsLoadSessions(t *testing.T) {
 			if n := len(e.prompts()); n != 2 {
 				t.Errorf("the agent got %d prompts", n)
 			}
-			if code := e.leaves(); code != exitOK {
+			if code := e.leaves(); code != cli.ExitOK {
 				t.Errorf("mooring acp ended with %d: %s", code, e.err.String())
 			}
 		})

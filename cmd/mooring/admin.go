@@ -14,15 +14,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
-
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-func adminCmd(sh *cliEnv) *cobra.Command {
+func adminCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
 		Short: "Rescue, copy and compact a server's data, on the server's machine",
@@ -33,11 +33,11 @@ func adminCmd(sh *cliEnv) *cobra.Command {
 		},
 		Example: "  mooring admin rotate-owner --data srv",
 	}
-	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh), restoredCmd(sh), upgradeCmd(sh), vacuumCmd(sh))
+	cmd.AddCommand(rotateOwnerCmd(env), backupCmd(env), checkCmd(env), restoredCmd(env), upgradeCmd(env), vacuumCmd(env))
 	return cmd
 }
 
-func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
+func rotateOwnerCmd(env *cli.Env) *cobra.Command {
 	var o serveOptions
 	var session, file string
 	cmd := &cobra.Command{
@@ -51,15 +51,15 @@ func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 		Example: "  mooring admin rotate-owner --data srv\n" +
 			"  mooring admin rotate-owner --data srv --database-url postgres://…\n" +
 			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
-		Args: argCount(0, 0),
+		Args: cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if session != "" {
-				return o.rotateSessionOwner(cmd.Context(), sh, session, file)
+				return o.rotateSessionOwner(cmd.Context(), env, session, file)
 			}
 			if file != "" {
 				return fault.Usage.With("--to goes with --session: the space's owner's ref is kept in the data folder")
 			}
-			return o.rotateOwner(cmd.Context(), sh)
+			return o.rotateOwner(cmd.Context(), env)
 		},
 	}
 	o.addDatabaseFlags(cmd)
@@ -103,7 +103,7 @@ func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
 // checkServer checks that a server's database exists: opening would create one.
 func (o *serveOptions) checkServer(ctx context.Context) error {
 	if _, err := os.Stat(o.server.Dir); err != nil {
-		return fault.Usage.With("--data: %v", cannotRead(o.server.Dir, err))
+		return fault.Usage.With("--data: %v", cli.CannotRead(o.server.Dir, err))
 	}
 	if o.server.DatabaseURL == "" {
 		if _, err := os.Stat(filepath.Join(o.server.Dir, sqlite.FileName)); err != nil {
@@ -154,7 +154,7 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 	return st, address, err
 }
 
-func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) {
+func (o *serveOptions) rotateOwner(ctx context.Context, env *cli.Env) (err error) {
 	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
@@ -163,28 +163,28 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	return sh.print(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old},
+	return env.Print(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old},
 		"the new owner's ref is in %s; the old one is dead, what was made under it stays valid\n", done.Path)
 }
 
-func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, session, name string) (err error) {
+func (o *serveOptions) rotateSessionOwner(ctx context.Context, env *cli.Env, session, name string) (err error) {
 	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	file, err := newRefFile(name, false)
+	file, err := cli.NewRefFile(name, false)
 	if err != nil {
 		return errors.Join(err, st.Close())
 	}
 	var made capability.Ref
 	old, err := operator.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
 		made = ref
-		return file.write(ref)
+		return file.Write(ref)
 	})
 	if err == nil {
-		err = file.commit()
+		err = file.Commit()
 	} else {
-		file.discard()
+		file.Discard()
 	}
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, sessi
 		shown["text"] = text
 	} else {
 		text = made.ID
-		fmt.Fprintf(sh.err, "the ref is in %s\n", name)
+		fmt.Fprintf(env.Err, "the ref is in %s\n", name)
 	}
-	return sh.print(shown, "%s\n", text)
+	return env.Print(shown, "%s\n", text)
 }

@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-func backupCmd(sh *cliEnv) *cobra.Command {
+func backupCmd(env *cli.Env) *cobra.Command {
 	var o serveOptions
 	var fast bool
 	cmd := &cobra.Command{
@@ -31,9 +32,9 @@ func backupCmd(sh *cliEnv) *cobra.Command {
 			"database's write-ahead log grows by what is committed. --fast leaves out the pauses.\n\n" +
 			"Copy a database in Postgres with Postgres's own tools.",
 		Example: "  mooring admin backup --data srv /backups/mooring.db",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.backup(cmd.Context(), sh, args[0], fast)
+			return o.backup(cmd.Context(), env, args[0], fast)
 		},
 	}
 	o.addDatabaseFlags(cmd)
@@ -41,30 +42,30 @@ func backupCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast bool) error {
+func (o *serveOptions) backup(ctx context.Context, env *cli.Env, file string, fast bool) error {
 	err := o.findSQLite(ctx, "that is copied with its own tools (pg_dump while it runs, or a base backup with its write-ahead log for a "+
 		"restore to any moment): see docs/operating.md")
 	if err != nil {
 		return err
 	}
-	var bar *progress
+	var bar *cli.Progress
 	made, err := sqlite.Backup(ctx, o.server.Dir, file, sqlite.BackupOptions{Fast: fast, Progress: func(done, total int64) {
 		if bar == nil {
-			bar = newProgress(sh, "MiB copied", int(total>>20))
+			bar = cli.NewProgress(env, "MiB copied", int(total>>20))
 		}
-		bar.set(int(done>>20), int(total>>20))
+		bar.Set(int(done>>20), int(total>>20))
 	}})
 	if bar != nil {
-		bar.clear()
+		bar.Clear()
 	}
 	if err != nil {
 		return err
 	}
-	return sh.print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version},
+	return env.Print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version},
 		"%s has the database of %s: %s\n", file, filepath.Clean(o.server.Dir), made)
 }
 
-func checkCmd(sh *cliEnv) *cobra.Command {
+func checkCmd(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a copy of a server's SQLite database",
@@ -73,34 +74,34 @@ func checkCmd(sh *cliEnv) *cobra.Command {
 			"audits are as they were written (their hash chains, and the hashes of their payloads).\n" +
 			"Faults are printed, one a line, and the exit code is then 1.",
 		Example: "  mooring admin check /backups/mooring.db",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := args[0]
 			if info, err := os.Stat(file); err != nil {
-				return fault.Usage.With("%v", cannotRead(file, err))
+				return fault.Usage.With("%v", cli.CannotRead(file, err))
 			} else if !info.Mode().IsRegular() {
 				return fault.Usage.With("%s is not a file: give a copy that admin backup made", file)
 			}
 			made, found, err := sqlite.Check(cmd.Context(), file)
 			switch {
 			case errors.Is(err, fs.ErrPermission):
-				return fault.Usage.With("%v", cannotRead(file, err))
+				return fault.Usage.With("%v", cli.CannotRead(file, err))
 			case err != nil:
 				return fmt.Errorf("%s: %w", file, err)
 			}
 			for _, flaw := range found.Flaws {
-				err = sh.print(map[string]any{"flaw": flaw}, "%s\n", flaw)
+				err = env.Print(map[string]any{"flaw": flaw}, "%s\n", flaw)
 				if err != nil {
 					return err
 				}
 			}
 			if n := len(found.Flaws) + found.More; n > 0 {
-				return fault.Internal.With("%s differs from what was written, in %s: see above", file, plural(n, "place"))
+				return fault.Internal.With("%s differs from what was written, in %s: see above", file, cli.Plural(n, "place"))
 			}
-			return sh.print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
+			return env.Print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
 				"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows},
 				"%s is good: %s; %s, %s and %s are as they were written\n", file, made,
-				plural(found.Sessions, "session"), plural(found.Events, "event"), plural(found.AuditRows, "audit row"))
+				cli.Plural(found.Sessions, "session"), cli.Plural(found.Events, "event"), cli.Plural(found.AuditRows, "audit row"))
 		},
 	}
 }

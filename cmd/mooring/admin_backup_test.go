@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A copy that was made while the server ran takes the place of what came after it.
@@ -28,23 +30,23 @@ func TestBackupOfARunningServer(t *testing.T) {
 		}
 		return out
 	}
-	admin(exitRefused, "copy.db is there already: name another file", "backup", file, "--data", r.data())
+	admin(cli.ExitRefused, "copy.db is there already: name another file", "backup", file, "--data", r.data())
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	admin(exitOK, file+" has the database of ", "backup", file, "--data", r.data())
-	admin(exitOK, "copy.db is good: ", "check", file)
-	admin(exitOK, "fast.db has the database of ", "backup", "--fast", filepath.Join(r.dir, "fast.db"), "--data", r.data())
-	admin(exitOK, "fast.db is good: ", "check", filepath.Join(r.dir, "fast.db"))
+	admin(cli.ExitOK, file+" has the database of ", "backup", file, "--data", r.data())
+	admin(cli.ExitOK, "copy.db is good: ", "check", file)
+	admin(cli.ExitOK, "fast.db has the database of ", "backup", "--fast", filepath.Join(r.dir, "fast.db"), "--data", r.data())
+	admin(cli.ExitOK, "fast.db is good: ", "check", filepath.Join(r.dir, "fast.db"))
 	var shown struct{ Sessions, Events int }
-	if err := json.Unmarshal([]byte(admin(exitOK, "", "check", file, "--json")), &shown); err != nil || shown.Sessions != 1 || shown.Events == 0 {
+	if err := json.Unmarshal([]byte(admin(cli.ExitOK, "", "check", file, "--json")), &shown); err != nil || shown.Sessions != 1 || shown.Events == 0 {
 		t.Errorf("shown is %+v, %v", shown, err)
 	}
-	admin(exitRefused, "pg_dump", "backup", file+"2", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
-	admin(exitUsage, "not a server's data folder", "backup", file+"2", "--data", t.TempDir())
-	admin(exitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
-	admin(exitUsage, "none", "check", filepath.Join(r.dir, "none"))
-	admin(exitRefused, "text: malformed: it is no database of a server, or damaged: file is not a database (26)\n", "check", r.file("text", strings.Repeat("no database\n", 100)))
+	admin(cli.ExitRefused, "pg_dump", "backup", file+"2", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
+	admin(cli.ExitUsage, "not a server's data folder", "backup", file+"2", "--data", t.TempDir())
+	admin(cli.ExitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
+	admin(cli.ExitUsage, "none", "check", filepath.Join(r.dir, "none"))
+	admin(cli.ExitRefused, "text: malformed: it is no database of a server, or damaged: file is not a database (26)\n", "check", r.file("text", strings.Repeat("no database\n", 100)))
 
 	r.okIn(putLine("later"), "session", "append", id, "--wait")
 	r.stop()
@@ -95,13 +97,13 @@ func TestRestoredBeginsAnotherHistory(t *testing.T) {
 		}
 		was := history()
 		if database == "" {
-			if code, _, message := command(t, args...); code != exitRefused || !strings.Contains(message, "stop it first") {
+			if code, _, message := command(t, args...); code != cli.ExitRefused || !strings.Contains(message, "stop it first") {
 				t.Errorf("while the server runs: exit %d, %s", code, message)
 			}
 		}
 		r.stop()
 		code, out, message := command(t, args...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Fatalf("exit %d, %s", code, message)
 		}
 		r.start()
@@ -129,12 +131,12 @@ func TestVacuumOfAStoppedServer(t *testing.T) {
 			t.Errorf("vacuum %v: exit %d, %s%s; want %d with %q", more, code, out, message, want, words)
 		}
 	}
-	vacuum(exitRefused, "stop it first", "--data", r.data())
+	vacuum(cli.ExitRefused, "stop it first", "--data", r.data())
 	r.stop()
-	vacuum(exitOK, "the database had ", "--data", r.data())
-	vacuum(exitOK, `"after":`, "--data", r.data(), "--json")
-	vacuum(exitRefused, "autovacuum", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
-	vacuum(exitUsage, "not a server's data folder", "--data", t.TempDir())
+	vacuum(cli.ExitOK, "the database had ", "--data", r.data())
+	vacuum(cli.ExitOK, `"after":`, "--data", r.data(), "--json")
+	vacuum(cli.ExitRefused, "autovacuum", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
+	vacuum(cli.ExitUsage, "not a server's data folder", "--data", t.TempDir())
 	r.start()
 	if is := r.ok("session", "export", id); is != was {
 		t.Errorf("it has %s, not %s", is, was)

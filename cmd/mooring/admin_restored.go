@@ -7,9 +7,11 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
-func restoredCmd(sh *cliEnv) *cobra.Command {
+func restoredCmd(env *cli.Env) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "restored",
@@ -20,16 +22,16 @@ func restoredCmd(sh *cliEnv) *cobra.Command {
 			"SQLite a running server makes it fail, on Postgres stop all servers first.",
 		Example: "  mooring admin restored --data srv\n" +
 			"  mooring admin restored --data srv --database-url postgres://…",
-		Args: argCount(0, 0),
+		Args: cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.restored(cmd.Context(), sh)
+			return o.restored(cmd.Context(), env)
 		},
 	}
 	o.addDatabaseFlags(cmd)
 	return cmd
 }
 
-func (o *serveOptions) restored(ctx context.Context, sh *cliEnv) error {
+func (o *serveOptions) restored(ctx context.Context, env *cli.Env) error {
 	st, _, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
@@ -38,5 +40,5 @@ func (o *serveOptions) restored(ctx context.Context, sh *cliEnv) error {
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	return sh.print(map[string]any{"history": id}, "the database's history is %s from now on\n", id)
+	return env.Print(map[string]any{"history": id}, "the database's history is %s from now on\n", id)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // another is a user and a group who are not this process's, as far as it may give
@@ -64,7 +66,7 @@ func TestARescueLeavesTheServerItsFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if code, _, message := command(t, "admin", "rotate-owner", "--data", r.data()); code != exitOK {
+		if code, _, message := command(t, "admin", "rotate-owner", "--data", r.data()); code != cli.ExitOK {
 			t.Fatalf("lost %v: exit %d, %s", lost, code, message)
 		}
 		there := false

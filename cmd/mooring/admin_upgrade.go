@@ -8,10 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func upgradeCmd(sh *cliEnv) *cobra.Command {
+func upgradeCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Finish an upgrade of the servers that share a Postgres database",
@@ -20,11 +21,11 @@ func upgradeCmd(sh *cliEnv) *cobra.Command {
 			return fault.Usage.With("give a command (see %s --help)", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(upgradeFinishCmd(sh))
+	cmd.AddCommand(upgradeFinishCmd(env))
 	return cmd
 }
 
-func upgradeFinishCmd(sh *cliEnv) *cobra.Command {
+func upgradeFinishCmd(env *cli.Env) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "finish",
@@ -35,16 +36,16 @@ func upgradeFinishCmd(sh *cliEnv) *cobra.Command {
 			"servers are replaced; they notice within 15 seconds. On SQLite, where a database has one\n" +
 			"server, it is not needed.",
 		Example: "  mooring admin upgrade finish --data srv --database-url postgres://…",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.finishUpgrade(cmd.Context(), sh)
+			return o.finishUpgrade(cmd.Context(), env)
 		},
 	}
 	o.addDatabaseFlags(cmd)
 	return cmd
 }
 
-func (o *serveOptions) finishUpgrade(ctx context.Context, sh *cliEnv) error {
+func (o *serveOptions) finishUpgrade(ctx context.Context, env *cli.Env) error {
 	st, _, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
@@ -57,5 +58,5 @@ func (o *serveOptions) finishUpgrade(ctx context.Context, sh *cliEnv) error {
 	if pending {
 		line = "the upgrade is finished: the servers use all features within 15 seconds"
 	}
-	return sh.print(map[string]any{"finished": pending}, "%s\n", line)
+	return env.Print(map[string]any{"finished": pending}, "%s\n", line)
 }

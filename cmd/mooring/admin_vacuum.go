@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-func vacuumCmd(sh *cliEnv) *cobra.Command {
+func vacuumCmd(env *cli.Env) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "vacuum",
@@ -24,16 +25,16 @@ func vacuumCmd(sh *cliEnv) *cobra.Command {
 			"unchanged.\n\n" +
 			"Postgres frees such space by itself, with autovacuum.",
 		Example: "  mooring admin vacuum --data srv",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.vacuum(cmd.Context(), sh)
+			return o.vacuum(cmd.Context(), env)
 		},
 	}
 	o.addDatabaseFlags(cmd)
 	return cmd
 }
 
-func (o *serveOptions) vacuum(ctx context.Context, sh *cliEnv) error {
+func (o *serveOptions) vacuum(ctx context.Context, env *cli.Env) error {
 	err := o.findSQLite(ctx, "that uses the space of what is gone again by itself (autovacuum); VACUUM FULL gives it back to the disk, "+
 		"for which the servers have to wait")
 	if err != nil {
@@ -46,5 +47,5 @@ func (o *serveOptions) vacuum(ctx context.Context, sh *cliEnv) error {
 	if err != nil {
 		return err
 	}
-	return sh.print(map[string]any{"before": before, "after": after}, "the database had %d bytes and has %d\n", before, after)
+	return env.Print(map[string]any{"before": before, "after": after}, "the database had %d bytes and has %d\n", before, after)
 }

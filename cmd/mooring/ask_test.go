@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -21,7 +22,7 @@ func TestAskAndAnswer(t *testing.T) {
 		t.Errorf("it prints %q", out)
 	}
 	r.ok("session", "ask", id, "prompt", "run the tests", "--id", "req_1") // the same again
-	r.fails(exitRefused, "already_exists", "session", "ask", id, "prompt", "run others", "--id", "req_1")
+	r.fails(cli.ExitRefused, "already_exists", "session", "ask", id, "prompt", "run others", "--id", "req_1")
 	r.ok("session", "ask", id, "question", "which one?", "--id", "req_2", "--choice", "a=the first", "--choice", "b", "--expires", "1h")
 	list := r.ok("session", "requests", id)
 	for _, want := range []string{"req_1    prompt    open   owner", "run the tests", "req_2    question  open", "which one?"} {
@@ -36,16 +37,16 @@ func TestAskAndAnswer(t *testing.T) {
 	if list := r.ok("session", "requests", id, "--kinds", "question"); !strings.Contains(list, "a, b") {
 		t.Errorf("it shows no choices:\n%s", list)
 	}
-	r.fails(exitUsage, "one of its choices: a, b", "session", "answer", id, "req_2", "c")
-	r.fails(exitUsage, "one of its choices: a, b", "session", "answer", id, "req_2")
+	r.fails(cli.ExitUsage, "one of its choices: a, b", "session", "answer", id, "req_2", "c")
+	r.fails(cli.ExitUsage, "one of its choices: a, b", "session", "answer", id, "req_2")
 	if out := r.ok("session", "answer", id, "req_2", "a"); !strings.Contains(out, "answered req_2 at cursor ") {
 		t.Errorf("it says %s", out)
 	}
-	r.fails(exitRefused, `was answered already by owner, with "the first"`, "session", "answer", id, "req_2", "b")
+	r.fails(cli.ExitRefused, `was answered already by owner, with "the first"`, "session", "answer", id, "req_2", "b")
 	if out := r.ok("session", "answer", id, "req_2", "a"); !strings.Contains(out, "answered so already, by owner") {
 		t.Errorf("answered once more, it says %s", out)
 	}
-	r.fails(exitRefused, "no request none", "session", "answer", id, "none", "b")
+	r.fails(cli.ExitRefused, "no request none", "session", "answer", id, "none", "b")
 	if out := r.ok("session", "ask", id, "question", "which one?", "--id", "req_2", "--choice", "a=the first", "--choice", "b", "--wait"); out != "the first\n" {
 		t.Errorf("waiting, it prints %q", out)
 	}
@@ -61,16 +62,16 @@ func TestAskAndAnswer(t *testing.T) {
 	if out := r.ok("redeem", phone); !strings.Contains(out, "asks     stop alone") || !strings.Contains(out, "answers  permission alone") {
 		t.Errorf("the ref is\n%s", out)
 	}
-	r.fails(exitRefused, "missing_right", "session", "ask", phone, "prompt", "more")
-	r.fails(exitRefused, "missing_right", "session", "answer", phone, "req_1", "more")
-	r.fails(exitUsage, "--message", "session", "ask", phone, "stop")
-	r.fails(exitUsage, "needs a TEXT", "session", "ask", id, "prompt")
-	r.fails(exitUsage, "needs a TEXT", "session", "ask", id, "prompt", "")
-	r.fails(exitUsage, "1s to 30d", "session", "ask", id, "own", "--expires", "60d")
-	r.fails(exitUsage, "an id of its own", "session", "ask", id, "own", "--choice", "a", "--choice", "a=b")
-	r.fails(exitUsage, "--ask", "share", id, "--rights", "read,ask", "--ask", "No")
-	r.fails(exitUsage, "not both", "session", "ask", id, "prompt", "text", "--payload", "{}")
-	r.fails(exitUsage, "not JSON", "session", "ask", id, "prompt", "--payload", "{")
+	r.fails(cli.ExitRefused, "missing_right", "session", "ask", phone, "prompt", "more")
+	r.fails(cli.ExitRefused, "missing_right", "session", "answer", phone, "req_1", "more")
+	r.fails(cli.ExitUsage, "--message", "session", "ask", phone, "stop")
+	r.fails(cli.ExitUsage, "needs a TEXT", "session", "ask", id, "prompt")
+	r.fails(cli.ExitUsage, "needs a TEXT", "session", "ask", id, "prompt", "")
+	r.fails(cli.ExitUsage, "1s to 30d", "session", "ask", id, "own", "--expires", "60d")
+	r.fails(cli.ExitUsage, "an id of its own", "session", "ask", id, "own", "--choice", "a", "--choice", "a=b")
+	r.fails(cli.ExitUsage, "--ask", "share", id, "--rights", "read,ask", "--ask", "No")
+	r.fails(cli.ExitUsage, "not both", "session", "ask", id, "prompt", "text", "--payload", "{}")
+	r.fails(cli.ExitUsage, "not JSON", "session", "ask", id, "prompt", "--payload", "{")
 	r.okIn("from a pipe\n", "session", "ask", id, "own", "-", "--id", "req_3")
 	if out := r.ok("session", "requests", id, "--kinds", "own", "--json"); !strings.Contains(out, `"payload":{"text":"from a pipe"}`) {
 		t.Errorf("it lists %s", out)
@@ -78,20 +79,20 @@ func TestAskAndAnswer(t *testing.T) {
 	if out := r.ok("session", "withdraw", id, "req_3", "--reason", "late"); !strings.Contains(out, "withdrew req_3 at cursor ") {
 		t.Errorf("withdrawing, it says %s", out)
 	}
-	r.fails(exitRefused, "was withdrawn: late", "session", "withdraw", id, "req_3")
-	r.fails(exitRefused, "missing_right", "session", "withdraw", r.shareTo("reader", id, "--rights", "read"), "req_1")
-	r.fails(exitRefused, "was withdrawn: late", "session", "answer", id, "req_3", "x")
-	r.fails(exitRefused, "has ended as withdrawn: late", "session", "ask", id, "own", "--payload", `{"text":"from a pipe"}`, "--id", "req_3", "--wait")
+	r.fails(cli.ExitRefused, "was withdrawn: late", "session", "withdraw", id, "req_3")
+	r.fails(cli.ExitRefused, "missing_right", "session", "withdraw", r.shareTo("reader", id, "--rights", "read"), "req_1")
+	r.fails(cli.ExitRefused, "was withdrawn: late", "session", "answer", id, "req_3", "x")
+	r.fails(cli.ExitRefused, "has ended as withdrawn: late", "session", "ask", id, "own", "--payload", `{"text":"from a pipe"}`, "--id", "req_3", "--wait")
 
 	// A prompt that is answered with an error has failed, and a wait that is given up says what is left.
 	r.ok("session", "answer", id, "req_1", "--payload", `{"error":"the agent ended"}`)
-	if got := r.runIn("", "session", "ask", id, "prompt", "run the tests", "--id", "req_1", "--wait"); got.code != exitRefused || !strings.Contains(got.out, "the agent ended") || !strings.Contains(got.err, "answered with an error") {
+	if got := r.runIn("", "session", "ask", id, "prompt", "run the tests", "--id", "req_1", "--wait"); got.code != cli.ExitRefused || !strings.Contains(got.out, "the agent ended") || !strings.Contains(got.err, "answered with an error") {
 		t.Errorf("of an error it says %+v", got)
 	}
 	ctx, interrupt := context.WithTimeout(t.Context(), 2*time.Second)
 	defer interrupt()
 	var out, said lockbuf.Buffer
-	if code := runContext(ctx, []string{"session", "ask", id, "prompt", "more", "--id", "req_4", "--wait", "--home", r.home()}, strings.NewReader(""), &out, &said); code == exitOK || !strings.Contains(said.String(), "req_4 stays asked") || !strings.Contains(said.String(), "session withdraw "+id+" req_4") {
+	if code := runContext(ctx, []string{"session", "ask", id, "prompt", "more", "--id", "req_4", "--wait", "--home", r.home()}, strings.NewReader(""), &out, &said); code == cli.ExitOK || !strings.Contains(said.String(), "req_4 stays asked") || !strings.Contains(said.String(), "session withdraw "+id+" req_4") {
 		t.Errorf("interrupted, it ends with %d and says %s", code, said.String())
 	}
 	r.ok("session", "verify", id)
@@ -114,7 +115,7 @@ func TestQueuedAnswerOfARevokedRef(t *testing.T) {
 		"session", "append", phone, "-")
 	r.start()
 	r.ok("revoke", phone)
-	if got := r.runAs(away, "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.err, "2 of them did not apply") {
+	if got := r.runAs(away, "", "outbox", "drain"); got.code != cli.ExitRefused || !strings.Contains(got.err, "2 of them did not apply") {
 		t.Errorf("what waited is sent with %+v", got)
 	}
 	if list := r.okAs(away, "", "outbox", "list", "--state", "failed"); strings.Count(list, "revoked: the ref was revoked") != 2 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
@@ -32,14 +33,14 @@ type attachFlags struct {
 	owner, session, shareTo, label string
 }
 
-func attachCmd(sh *cliEnv) *cobra.Command {
+func attachCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach",
 		Short: "Tie a running agent to a session: record what it does, hand it what is asked of it",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.AddCommand(attachOpencodeCmd(h))
 	h.completeRefs(cmd)
 	return cmd
@@ -60,14 +61,14 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 			"it is recorded here, once; others get sessions of their own, made under the owner's ref.\n\n" +
 			"A password of opencode's is taken from " + passwordEnv + ", its user from " + usernameEnv + ".\n\n" + refHelp,
 		Example: "  mooring attach opencode --share-to phone.ref\n  mooring attach opencode --listen " + defaultRelay + "\n  mooring attach opencode --url http://127.0.0.1:4096 --opencode-session ses_66a1…",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", "http://127.0.0.1:4096", "where opencode listens")
 	flags.BoolVar(&f.remote, "remote", false, "allow a --url of another machine, which is sent all prompts and opencode's password")
 	flags.StringVar(&f.opencode, "opencode-session", "", "opencode's id of the session, ses_… (default: the one that was updated last)")
 	flags.StringVar(&f.listen, "listen", "", "be opencode's share server, too, at this address of this machine, HOST:PORT ("+defaultRelay+"); port 0 takes a free one")
-	ownerFlag(cmd, &f.owner)
+	cli.OwnerFlag(cmd, &f.owner)
 	flags.StringVar(&f.session, "session", "", "a REF of the session to record in (default: the one of the tie, or a new one)")
 	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
 	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
@@ -84,7 +85,7 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		file, err := newRefFile(f.shareTo, false)
+		file, err := cli.NewRefFile(f.shareTo, false)
 		if err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (f *attachFlags) address() (*url.URL, error) {
 	return u, nil
 }
 
-func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, file *refFile, at *url.URL) (err error) {
+func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, file *cli.RefFile, at *url.URL) (err error) {
 	ties, err := tiesDir(h)
 	if err != nil {
 		return err
@@ -152,9 +153,9 @@ func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *atta
 	said := map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": tie.Opencode()}
 	if ln != nil {
 		said["url"] = "http://" + ln.Addr().String()
-		fmt.Fprintf(h.env.err, "put this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", said["url"])
+		fmt.Fprintf(h.env.Err, "put this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", said["url"])
 	}
-	if err := h.env.print(said, "%s\n", s.ID()); err != nil {
+	if err := h.env.Print(said, "%s\n", s.ID()); err != nil {
 		return err
 	}
 	return whileReporting(ctx, h, c, func(ctx context.Context) error {
@@ -162,7 +163,7 @@ func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *atta
 		both.Go(func() error {
 			return attach.Run(ctx, attach.Config{
 				Client: c, Session: s, Tie: tie, Opencode: api,
-				Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+				Report: func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) },
 			})
 		})
 		if ln != nil {
@@ -210,7 +211,7 @@ func tieOf(ctx context.Context, h *homeFlags, f *attachFlags, api *opencodeapi.A
 	case e != nil:
 		return nil, e
 	case !away:
-		fmt.Fprintf(h.env.err, "tied to opencode's session %s (%s)\n", id, sanitizeLine(info.Title))
+		fmt.Fprintf(h.env.Err, "tied to opencode's session %s (%s)\n", id, cli.SanitizeLine(info.Title))
 		err = tie.SetDirectory(info.Directory)
 	case tie.Session() != "":
 		api.Use(tie.Directory())

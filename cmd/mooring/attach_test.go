@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // What cannot be tied makes no session, and no error has the address's password.
@@ -21,18 +23,18 @@ func TestAttachToWhatIsNotThere(t *testing.T) {
 		words string
 		args  []string
 	}{
-		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://user:secret-word@" + at}},
-		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--opencode-session", "ses_1"}},
-		{exitRefused, "running with --port", []string{"--url", "http://" + at}},
-		{exitRefused, "no id of opencode's sessions", []string{"--url", "http://" + at, "--opencode-session", "../ses_1"}},
-		{exitUsage, "--url is not an address of opencode's", []string{"--url", "ftp://user:secret-word@" + at}},
-		{exitUsage, "--url is not an address of opencode's", []string{"--url", "http://user:secret-word@" + at + "/?a=b"}},
-		{exitUsage, "names another machine (example.org): say --remote", []string{"--url", "http://user:secret-word@example.org"}},
-		{exitUsage, "--listen 0.0.0.0:7601: a relay serves this machine alone", []string{"--listen", "0.0.0.0:7601"}},
-		{exitUsage, "--listen \"7601\" is not HOST:PORT", []string{"--listen", "7601"}},
-		{exitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--listen", "127.0.0.1:0"}},
-		{exitUsage, "--label is for a new session", []string{"--label", "a", "--session", "ses_x"}},
-		{exitRefused, "is not opencode: it has no sessions", []string{"--url", "http://" + r.proxy.Addr()}},
+		{cli.ExitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://user:secret-word@" + at}},
+		{cli.ExitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--opencode-session", "ses_1"}},
+		{cli.ExitRefused, "running with --port", []string{"--url", "http://" + at}},
+		{cli.ExitRefused, "no id of opencode's sessions", []string{"--url", "http://" + at, "--opencode-session", "../ses_1"}},
+		{cli.ExitUsage, "--url is not an address of opencode's", []string{"--url", "ftp://user:secret-word@" + at}},
+		{cli.ExitUsage, "--url is not an address of opencode's", []string{"--url", "http://user:secret-word@" + at + "/?a=b"}},
+		{cli.ExitUsage, "names another machine (example.org): say --remote", []string{"--url", "http://user:secret-word@example.org"}},
+		{cli.ExitUsage, "--listen 0.0.0.0:7601: a relay serves this machine alone", []string{"--listen", "0.0.0.0:7601"}},
+		{cli.ExitUsage, "--listen \"7601\" is not HOST:PORT", []string{"--listen", "7601"}},
+		{cli.ExitRefused, "opencode does not answer at http://" + at, []string{"--url", "http://" + at, "--listen", "127.0.0.1:0"}},
+		{cli.ExitUsage, "--label is for a new session", []string{"--label", "a", "--session", "ses_x"}},
+		{cli.ExitRefused, "is not opencode: it has no sessions", []string{"--url", "http://" + r.proxy.Addr()}},
 	} {
 		got := r.runIn("", append([]string{"attach", "opencode", "--owner", r.owner()}, c.args...)...)
 		if got.code != c.code || !strings.Contains(got.err, c.words) || strings.Contains(got.err+got.out, "secret-word") || strings.Count(got.err, "\n") != 1 {
@@ -60,8 +62,8 @@ func TestAttachListensAlone(t *testing.T) {
 	attach := []string{"attach", "opencode", "--owner", r.owner(), "--url", "http://" + silent.Addr().String(), "--listen"}
 	at := freeAddr(t)
 	p, _ := r.relay("--to", r.owner(), "--listen", at)
-	r.fails(exitRefused, "another program listens there", append(attach, at)...)
-	r.fails(exitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
+	r.fails(cli.ExitRefused, "another program listens there", append(attach, at)...)
+	r.fails(cli.ExitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
 	p.stopped()
 
 	p = r.process(append(attach, at)...)
@@ -72,9 +74,9 @@ func TestAttachListensAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer asked.Close()
-	r.fails(exitRefused, "another program listens there", "relay", "--to", r.owner(), "--listen", at)
-	r.fails(exitRefused, "another mooring relay runs with the home folder", "relay", "--to", r.owner(), "--listen", "127.0.0.1:0")
-	r.fails(exitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
+	r.fails(cli.ExitRefused, "another program listens there", "relay", "--to", r.owner(), "--listen", at)
+	r.fails(cli.ExitRefused, "another mooring relay runs with the home folder", "relay", "--to", r.owner(), "--listen", "127.0.0.1:0")
+	r.fails(cli.ExitRefused, "another mooring relay runs with the home folder", append(attach, "127.0.0.1:0")...)
 	_ = p.cmd.Process.Kill()
 	p.end()
 	p, _ = r.relay("--to", r.owner(), "--listen", at)

@@ -17,10 +17,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func auditCmd(sh *cliEnv) *cobra.Command {
+func auditCmd(env *cli.Env) *cobra.Command {
 	var from client.Position
 	var follow bool
 	cmd := &cobra.Command{
@@ -37,9 +38,9 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 			"printed for row N: then audit ends with server_behind.\n\n" +
 			"It needs an owner's ref, or the root ref of a space.\n\n" + refHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			of, err := auditTarget(ctx, h, c, args[0])
@@ -62,9 +63,9 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 // rowFlag is a flag whose value is a client.Position in an audit.
 type rowFlag client.Position
 
-func (f *rowFlag) String() string { return (*positionFlag)(f).String() }
+func (f *rowFlag) String() string { return (*cli.PositionFlag)(f).String() }
 
-func (f *rowFlag) Set(text string) error { return (*positionFlag)(f).Set(text) }
+func (f *rowFlag) Set(text string) error { return (*cli.PositionFlag)(f).Set(text) }
 
 func (f *rowFlag) Type() string { return "ROW[:HASH]" }
 
@@ -89,19 +90,19 @@ func auditTarget(ctx context.Context, h *homeFlags, c *client.Client, arg string
 
 // printAudit prints the present rows.
 func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
-	out := bufio.NewWriter(h.env.out)
+	out := bufio.NewWriter(h.env.Out)
 	after, end := from.Cursor, uint64(0)
 	for {
 		page, err := of.Audit(ctx, after, 0)
 		if err == nil && end == 0 && from.Hash != (client.Hash{}) {
-			err = explainServerBehind("audit", page.Follows(from), from)
+			err = cli.ExplainServerBehind("audit", page.Follows(from), from)
 		}
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
 		if end == 0 {
 			end = page.Seq
-			h.env.warnBeyondEnd("audit", after, end)
+			h.env.WarnBeyondEnd("audit", after, end)
 		}
 		for i := range page.Rows {
 			if page.Rows[i].Seq > end {
@@ -121,11 +122,11 @@ func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Pos
 // followAudit prints the present rows, then new ones until it is interrupted, which is not an
 // error.
 func followAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
-	out := bufio.NewWriter(h.env.out)
+	out := bufio.NewWriter(h.env.Out)
 	troubled, last := false, from
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
-		if !troubled && !h.env.json {
-			fmt.Fprintf(h.env.err, "no connection (%v); continuing when there is one\n", err)
+		if !troubled && !h.env.JSON {
+			fmt.Fprintf(h.env.Err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}})
@@ -134,7 +135,7 @@ func followAudit(ctx context.Context, h *homeFlags, of auditable, from client.Po
 			return nil
 		}
 		if err != nil {
-			return explainServerBehind("audit", err, last)
+			return cli.ExplainServerBehind("audit", err, last)
 		}
 		troubled, last = false, client.Position{Cursor: row.Seq, Hash: row.Hash}
 		if err := printAuditRow(h, out, &row); err != nil {
@@ -168,7 +169,7 @@ func printAuditRow(h *homeFlags, out *bufio.Writer, r *capability.AuditRow) erro
 	if r.Reason != fault.None {
 		reason = r.Reason.String()
 	}
-	if h.env.json {
+	if h.env.JSON {
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
 		err := enc.Encode(shownAuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,
@@ -182,10 +183,10 @@ func printAuditRow(h *homeFlags, out *bufio.Writer, r *capability.AuditRow) erro
 	if r.Cursor > 0 {
 		cursor = fmt.Sprint(r.Cursor)
 	}
-	cells := []string{formatTime(time.UnixMilli(r.At)), r.Act.String(), shortRef(r.Target, r.Ref), clipLine(r.Actor), shortRef(r.Target, r.Subject),
-		fmt.Sprintf("%d×", r.Count), reason, cursor, clipLine(r.Peer)}
+	cells := []string{cli.FormatTime(time.UnixMilli(r.At)), r.Act.String(), shortRef(r.Target, r.Ref), cli.ClipLine(r.Actor), shortRef(r.Target, r.Subject),
+		fmt.Sprintf("%d×", r.Count), reason, cursor, cli.ClipLine(r.Peer)}
 	for i, cell := range cells {
-		cells[i] = orDash(cell)
+		cells[i] = cli.OrDash(cell)
 	}
 	if _, err := fmt.Fprintln(out, strings.Join(cells, "\t")); err != nil {
 		return fmt.Errorf("print audit row %d: %w", r.Seq, err)
@@ -201,7 +202,7 @@ const shortTail = 9
 func shortRef(target, ref string) string {
 	tail, ok := strings.CutPrefix(ref, target+".")
 	if !ok || target == "" {
-		return clipLine(ref)
+		return cli.ClipLine(ref)
 	}
 	return tail[:min(len(tail), shortTail)]
 }

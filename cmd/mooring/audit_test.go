@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -42,11 +43,11 @@ func (r *cliRig) audited() string {
 	r.ok("share", id, "--rights", "read", "--actor", "owner/reviewer", "--to", file)
 	other := filepath.Join(r.dir, "other")
 	for _, args := range [][]string{{"redeem", "@" + file}, {"session", "show", id}, {"session", "tail", id}} {
-		if got := r.runAs(other, "", args...); got.code != exitOK {
+		if got := r.runAs(other, "", args...); got.code != cli.ExitOK {
 			r.t.Fatalf("%q: exit %d, %s", args, got.code, got.err)
 		}
 	}
-	if got := r.runAs(other, putLine("refused"), "session", "append", id, "--wait"); got.code != exitRefused {
+	if got := r.runAs(other, putLine("refused"), "session", "append", id, "--wait"); got.code != cli.ExitRefused {
 		r.t.Fatalf("append: exit %d, %s", got.code, got.err)
 	}
 	r.ok("revoke", "@"+file)
@@ -61,12 +62,12 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 		r := newCLI(t, database)
 		id := r.audited()
 		other := filepath.Join(r.dir, "other")
-		if got := r.runAs(other, "", "audit", id); got.code != exitRefused || !strings.Contains(got.err, "revoked") {
+		if got := r.runAs(other, "", "audit", id); got.code != cli.ExitRefused || !strings.Contains(got.err, "revoked") {
 			t.Errorf("the audit for a dead ref: exit %d, %s", got.code, got.err)
 		}
 		file := filepath.Join(r.dir, "second.ref")
 		r.ok("share", id, "--rights", "read,append,share,revoke", "--to", file)
-		if got := r.runAs(other, "", "audit", "@"+file); got.code != exitRefused || !strings.Contains(got.err, "not_an_owner") {
+		if got := r.runAs(other, "", "audit", "@"+file); got.code != cli.ExitRefused || !strings.Contains(got.err, "not_an_owner") {
 			t.Errorf("the audit for a share: exit %d, %s", got.code, got.err)
 		}
 		r.stop() // what is gathered is written
@@ -162,7 +163,7 @@ func TestAuditFollows(t *testing.T) {
 	until("revoke")
 	stop()
 	go func() { _, _ = io.Copy(io.Discard, read) }()
-	if got := <-ended; got.code != exitOK {
+	if got := <-ended; got.code != cli.ExitOK {
 		t.Errorf("stopped, it ends with %d: %s", got.code, got.err)
 	}
 }
@@ -265,7 +266,7 @@ func TestAuditVerifyNamesWhatWasDoneByHand(t *testing.T) {
 			got := r.runIn("", "audit", "verify", id)
 			lines := strings.Split(strings.TrimSpace(got.out), "\n")
 			named := slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "rows are whole") })
-			if got.code != exitRefused || !strings.Contains(got.err, "differ from what was written") {
+			if got.code != cli.ExitRefused || !strings.Contains(got.err, "differ from what was written") {
 				t.Errorf("%s: exit %d, %s%s", c.name, got.code, got.out, got.err)
 			}
 			if c.name == "the last row" {

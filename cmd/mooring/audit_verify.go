@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -24,7 +25,7 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 			"Anyone who can write to the database can also make a whole new chain. Keep the printed ends\n" +
 			"somewhere else, and compare: a row that was the end stays in the chain.",
 		Example: "  mooring audit verify ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				of, err := auditTarget(ctx, h, c, args[0])
@@ -58,7 +59,7 @@ func verifyAudit(ctx context.Context, h *homeFlags, of auditable) error {
 		}
 	}
 	if flaws > 0 {
-		return fault.Internal.With("the server's rows of %s differ from what was written, in %s: see above", of.ID(), plural(flaws, "place"))
+		return fault.Internal.With("the server's rows of %s differ from what was written, in %s: see above", of.ID(), cli.Plural(flaws, "place"))
 	}
 	return nil
 }
@@ -117,11 +118,11 @@ func verifyLog(ctx context.Context, s *client.Session) (v chainReport, err error
 }
 
 func printChainReport(h *homeFlags, v chainReport) error {
-	if h.env.json {
+	if h.env.JSON {
 		return printChainReportJSON(h, v)
 	}
 	for _, f := range v.flaws {
-		if _, err := fmt.Fprintln(h.env.out, f.text); err != nil {
+		if _, err := fmt.Fprintln(h.env.Out, f.text); err != nil {
 			return fmt.Errorf("print what was found: %w", err)
 		}
 	}
@@ -131,11 +132,11 @@ func printChainReport(h *homeFlags, v chainReport) error {
 	var err error
 	switch {
 	case v.last == v.after:
-		_, err = fmt.Fprintf(h.env.out, "%s: empty\n", v.name)
+		_, err = fmt.Fprintf(h.env.Out, "%s: empty\n", v.name)
 	case v.after > 0:
-		_, err = fmt.Fprintf(h.env.out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
+		_, err = fmt.Fprintf(h.env.Out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
 	default:
-		_, err = fmt.Fprintf(h.env.out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
+		_, err = fmt.Fprintf(h.env.Out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
 	}
 	if err != nil {
 		return fmt.Errorf("print what was found: %w", err)
@@ -155,12 +156,12 @@ func printChainReportJSON(h *homeFlags, v chainReport) error {
 		Head  string `json:"head,omitempty"`
 	}
 	for _, f := range v.flaws {
-		if err := h.env.printJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
+		if err := h.env.PrintJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
 			return err
 		}
 	}
 	if len(v.flaws) > 0 {
 		return nil
 	}
-	return h.env.printJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
+	return h.env.PrintJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
 }

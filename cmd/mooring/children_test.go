@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A session with children: made with a server and without one, listed, exported and imported again, and what
@@ -38,7 +40,7 @@ func TestChildren(t *testing.T) {
 	if err := json.Unmarshal([]byte(strings.SplitAfter(r.ok("session", "children", id, "--json"), "\n")[0]), &one); err != nil || one.ID != first || one.Key != "message/msg_1" {
 		t.Errorf("--json prints %+v, %v", one, err)
 	}
-	if got := r.runIn("", "session", "children", alone); got.code != exitOK || got.out != "" || got.err != "the session has no children\n" {
+	if got := r.runIn("", "session", "children", alone); got.code != cli.ExitOK || got.out != "" || got.err != "the session has no children\n" {
 		t.Errorf("without children: %+v", got)
 	}
 	for _, parent := range []string{id, "@" + filepath.Join(r.dir, "alone.ref")} {
@@ -77,12 +79,12 @@ func TestChildren(t *testing.T) {
 		t.Errorf("an import of a child is\n%s", out)
 	}
 	got := r.runIn(strings.Replace(strings.Replace(in, "%s", "ses_nobody", 1), "ses_sub", "ses_other", 1), "session", "import", "-")
-	if got.code != exitOK || !strings.Contains(got.err, "its parent ses_nobody is not one of this home folder's sessions") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "its parent ses_nobody is not one of this home folder's sessions") {
 		t.Errorf("of an unknown parent: %+v", got)
 	}
 
-	r.fails(exitRefused, "missing_right", "session", "create", "--parent", r.shareTo("reader", id, "--rights", "read"))
-	r.fails(exitRefused, "bad_key", "session", "create", "--parent", id, "--part", "todo/1")
-	r.fails(exitUsage, "--part is of --parent", "session", "create", "--part", "message/m")
-	r.fails(exitUsage, "oldest first", "session", "list", "--parent", id, "--order", "newest")
+	r.fails(cli.ExitRefused, "missing_right", "session", "create", "--parent", r.shareTo("reader", id, "--rights", "read"))
+	r.fails(cli.ExitRefused, "bad_key", "session", "create", "--parent", id, "--part", "todo/1")
+	r.fails(cli.ExitUsage, "--part is of --parent", "session", "create", "--part", "message/m")
+	r.fails(cli.ExitUsage, "oldest first", "session", "list", "--parent", id, "--order", "newest")
 }

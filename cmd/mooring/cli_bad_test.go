@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestBadInputGetsOneClearLine(t *testing.T) {
@@ -61,13 +63,13 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(blocked, "outbox.db"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.runAs(blocked, "", "session", "list"); got.code != exitRefused || got.err != "mooring: open outbox: bad_argument: its file cannot be opened for writing: is a directory\n" {
+	if got := r.runAs(blocked, "", "session", "list"); got.code != cli.ExitRefused || got.err != "mooring: open outbox: bad_argument: its file cannot be opened for writing: is a directory\n" {
 		t.Errorf("an outbox that cannot be written: %+v", got)
 	}
 	r.stop()
 	r.fails(1, "unavailable", "session", "show", id)
 	fresh := r.runAs(filepath.Join(r.dir, "fresh"), "", "session", "list")
-	if fresh.code != exitUsage || !strings.Contains(fresh.err, "--owner") {
+	if fresh.code != cli.ExitUsage || !strings.Contains(fresh.err, "--owner") {
 		t.Errorf("a home without an owner: exit %d, %s", fresh.code, fresh.err)
 	}
 }
@@ -101,12 +103,12 @@ func TestHelpHasExamples(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := runContext(t.Context(), append(args, "--help"), strings.NewReader(""), &out, &errOut)
-		if code != exitOK || !strings.Contains(out.String(), "Examples:") {
+		if code != cli.ExitOK || !strings.Contains(out.String(), "Examples:") {
 			t.Errorf("mooring %s --help: exit %d without examples", strings.Join(args, " "), code)
 		}
 	}
 	var out, errOut bytes.Buffer
-	if code := runContext(t.Context(), []string{"version", "--json"}, strings.NewReader(""), &out, &errOut); code != exitOK || !strings.Contains(out.String(), `"version"`) {
+	if code := runContext(t.Context(), []string{"version", "--json"}, strings.NewReader(""), &out, &errOut); code != cli.ExitOK || !strings.Contains(out.String(), `"version"`) {
 		t.Errorf("version: exit %d, %s", code, out.String())
 	}
 }

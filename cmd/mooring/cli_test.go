@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
@@ -88,7 +89,7 @@ func (r *cliRig) start() {
 	r.stop = func() {
 		r.stop = nil
 		cancel()
-		if c := <-code; c != exitOK {
+		if c := <-code; c != cli.ExitOK {
 			r.t.Errorf("the server ended with %d: %s", c, log.String())
 		}
 	}
@@ -138,7 +139,7 @@ func (r *cliRig) ok(args ...string) string {
 func (r *cliRig) okIn(in string, args ...string) string {
 	r.t.Helper()
 	got := r.runIn(in, args...)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		r.t.Fatalf("mooring %s: exit %d: %s%s", strings.Join(args, " "), got.code, got.out, got.err)
 	}
 	return got.out
@@ -272,7 +273,7 @@ func TestImportWithoutAServerContinuesWithOne(t *testing.T) {
 	r.stop()
 	file := opencodetest.Path(t, "a-edit-1.18.33.jsonl")
 	got := r.runIn("", "session", "import", file)
-	if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "durable in the outbox") {
 		t.Fatalf("exit %d, %q", got.code, got.err)
 	}
 	id := strings.TrimSpace(got.out)
@@ -294,7 +295,7 @@ func TestAppendOfflineDrainsByItself(t *testing.T) {
 		r.stop()
 		line := `{"method":"put","key":"message/msg_late","payload":{"role":"user"}}`
 		got := r.runIn(line, "session", "append", id)
-		if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") || !strings.Contains(got.out, "queued") {
+		if got.code != cli.ExitOK || !strings.Contains(got.err, "durable in the outbox") || !strings.Contains(got.out, "queued") {
 			t.Fatalf("exit %d, %q, %q", got.code, got.out, got.err)
 		}
 		r.start()
@@ -389,7 +390,7 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	}
 	got := r.runIn("", "session", "get", id, "message/none", "session", "--json")
 	var entry shownEntry
-	if err := json.Unmarshal([]byte(got.out), &entry); err != nil || got.code != exitRefused || entry.Key != "session" || entry.Cursor != shown.Cursor-1 || entry.Actor != "owner" || entry.Ref == "" || entry.At == 0 || entry.Bytes != 17 || string(entry.Payload) != `{"title":"after"}` || !strings.Contains(got.err, "message/none has no value") {
+	if err := json.Unmarshal([]byte(got.out), &entry); err != nil || got.code != cli.ExitRefused || entry.Key != "session" || entry.Cursor != shown.Cursor-1 || entry.Actor != "owner" || entry.Ref == "" || entry.At == 0 || entry.Bytes != 17 || string(entry.Payload) != `{"title":"after"}` || !strings.Contains(got.err, "message/none has no value") {
 		t.Errorf("get of a key without a value: %+v, %v", got, err)
 	}
 	if out := r.ok("session", "ls", id); !regexp.MustCompile(`^KEY +CURSOR +ACTOR +BYTES +CLAIMED BY\n(message/\S+ +\d+ +owner +\d+ +-\n){2}part/msg_2/prt_1 +\d+ +owner +\d+ +-\nsession +\d+ +owner +17 +-\n$`).MatchString(out) {
@@ -407,16 +408,16 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	if out := r.ok("session", "search", id, "Hello world", "--json"); !strings.Contains(out, `"place":"/text","excerpt":["","Hello, world",""]`) || strings.Contains(out, "payload") {
 		t.Errorf("search for words one after the other, as JSON: %q", out)
 	}
-	if none := r.runIn("", "session", "search", id, "world hello"); none.code != exitOK || none.out != "" || none.err != "nothing is found\n" {
+	if none := r.runIn("", "session", "search", id, "world hello"); none.code != cli.ExitOK || none.out != "" || none.err != "nothing is found\n" {
 		t.Errorf("search for what is not there: %+v", none)
 	}
-	if none := r.runIn("", "session", "ls", id, "model/"); none.code != exitOK || none.out != "" || none.err != "there are no keys\n" {
+	if none := r.runIn("", "session", "ls", id, "model/"); none.code != cli.ExitOK || none.out != "" || none.err != "there are no keys\n" {
 		t.Errorf("ls of nothing: %+v", none)
 	}
 	// A refusal is told and gives exit code 1; what is around it applies.
 	refused := r.runIn(`{"method":"put","key":"message/msg_3","payload":{}}`+"\n"+`{"method":"finalize","message":"msg_2","status":"failed"}`,
 		"session", "append", id, "--wait", "--json")
-	if refused.code != exitRefused || !strings.Contains(refused.out, "turn_ended") || !strings.Contains(refused.out, `"outcome":"applied"`) {
+	if refused.code != cli.ExitRefused || !strings.Contains(refused.out, "turn_ended") || !strings.Contains(refused.out, `"outcome":"applied"`) {
 		t.Errorf("exit %d, %s%s", refused.code, refused.out, refused.err)
 	}
 	if list := r.ok("outbox", "list", "--state", "failed", "--json"); !strings.Contains(list, "turn_ended") {
@@ -450,11 +451,11 @@ func TestShareRedeemTailRevoke(t *testing.T) {
 			t.Errorf("redeemed %s", got.out)
 		}
 		// The other agent has the id from now on, follows, and may not append.
-		if got := r.runAs(other, "", "session", "show", id); got.code != exitOK || !strings.Contains(got.out, "small") {
+		if got := r.runAs(other, "", "session", "show", id); got.code != cli.ExitOK || !strings.Contains(got.out, "small") {
 			t.Errorf("show: exit %d, %s%s", got.code, got.out, got.err)
 		}
 		got = r.runAs(other, `{"method":"put","key":"session","payload":{}}`, "session", "append", id, "--wait")
-		if got.code != exitRefused || !strings.Contains(got.err, "missing_right") {
+		if got.code != cli.ExitRefused || !strings.Contains(got.err, "missing_right") {
 			t.Errorf("append: exit %d, %s", got.code, got.err)
 		}
 		follow := make(chan result, 1)
@@ -478,10 +479,10 @@ func TestShareRedeemTailRevoke(t *testing.T) {
 			t.Errorf("revoke says %q", out)
 		}
 		go func() { _, _ = io.Copy(io.Discard, tail) }()
-		if end := <-follow; end.code != exitRefused || !strings.Contains(end.err, "revoked") {
+		if end := <-follow; end.code != cli.ExitRefused || !strings.Contains(end.err, "revoked") {
 			t.Errorf("the tail ended with %d: %s", end.code, end.err)
 		}
-		if got := r.runAs(other, "", "redeem", "@"+file); got.code != exitRefused || !strings.Contains(got.err, "revoked") {
+		if got := r.runAs(other, "", "redeem", "@"+file); got.code != cli.ExitRefused || !strings.Contains(got.err, "revoked") {
 			t.Errorf("redeem after revoke: exit %d, %s%s", got.code, got.out, got.err)
 		}
 		if out := r.ok("revoke", "--epoch", id, "--json"); !strings.Contains(out, `"epoch":2`) || !strings.Contains(out, `"cut":6`) {
@@ -495,7 +496,7 @@ func TestRetryAndDrop(t *testing.T) {
 	r := newCLI(t, "")
 	id := r.importSmall()
 	refused := r.runIn(`{"method":"appendText","key":"part/msg_9/prt_1","offset":0,"text":"x","op_id":"01JABCDEFGHJKMNPQRSTVWXYZ0"}`, "session", "append", id, "--wait")
-	if refused.code != exitRefused {
+	if refused.code != cli.ExitRefused {
 		t.Fatalf("exit %d, %s", refused.code, refused.err)
 	}
 	r.okIn(`{"method":"begin","message":"msg_9","payload":{}}`+"\n"+`{"method":"put","key":"part/msg_9/prt_1","payload":{}}`, "session", "append", id, "--wait")

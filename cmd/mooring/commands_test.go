@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // TestCommandsAreInTheTable: docs/commands.md has a row for each command there is, and for no other.
 func TestCommandsAreInTheTable(t *testing.T) {
 	t.Parallel()
-	root := newRoot(&cliEnv{out: io.Discard, err: io.Discard})
+	root := newRoot(&cli.Env{Out: io.Discard, Err: io.Discard})
 	root.InitDefaultCompletionCmd("completion")
 	var there []string
 	var walk func(c *cobra.Command)

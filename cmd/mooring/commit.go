@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -20,14 +21,14 @@ import (
 // used anywhere. It waits for the answer while a server can be reached; without one the batch is durable
 // all the same (queued), which it reports with what happens then. If the batch is refused, or will not be
 // answered until someone decides, refused says why, and the file is discarded: the ref may never work.
-func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.Batch, ref capability.Ref, file *refFile, what, then string) (queued bool, refused, err error) {
-	err = file.write(ref)
+func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.Batch, ref capability.Ref, file *cli.RefFile, what, then string) (queued bool, refused, err error) {
+	err = file.Write(ref)
 	var ticket client.Ticket
 	if err == nil {
 		ticket, err = b.Commit(ctx)
 	}
 	if err != nil {
-		file.discard()
+		file.Discard()
 		return false, nil, err
 	}
 	wait, stop := whileReachable(ctx, c, sendGrace)
@@ -44,10 +45,10 @@ func (h *homeFlags) commitRef(ctx context.Context, c *client.Client, b *client.B
 		refused = errors.Join(fmt.Errorf("the %s was not sent, and is given up: %w", what, stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
 	if refused != nil {
-		file.discard()
+		file.Discard()
 		return false, refused, nil
 	}
-	if err = errors.Join(err, file.commit()); err != nil {
+	if err = errors.Join(err, file.Commit()); err != nil {
 		return false, nil, err
 	}
 	if results == nil {
@@ -110,12 +111,12 @@ func dropBatch(ctx context.Context, c *client.Client, t client.Ticket) error {
 
 // reportQueued tells the user that ops are queued in the outbox, and why.
 func (h *homeFlags) reportQueued(ctx context.Context, c *client.Client, then string) {
-	if h.env.json {
+	if h.env.JSON {
 		return
 	}
 	why := "not answered yet"
 	if err := waitReason(ctx, c); err != nil {
-		why = sanitizeLine(err.Error())
+		why = cli.SanitizeLine(err.Error())
 	}
-	fmt.Fprintf(h.env.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
+	fmt.Fprintf(h.env.Err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
 
@@ -60,11 +61,11 @@ func TestCompact(t *testing.T) {
 		t.Errorf("imported, it exports\n%s", got)
 	}
 
-	r.fails(exitRefused, "comes before", "session", "compact", id, "--upto", "message/msg_2", "--summary", "message/msg_1")
-	r.fails(exitRefused, "there is no message/other", "session", "compact", id, "--upto", "message/other", "--summary", "message/msg_2")
+	r.fails(cli.ExitRefused, "comes before", "session", "compact", id, "--upto", "message/msg_2", "--summary", "message/msg_1")
+	r.fails(cli.ExitRefused, "there is no message/other", "session", "compact", id, "--upto", "message/other", "--summary", "message/msg_2")
 	for _, key := range []string{"", "todo/1", "message/", "part/msg_2/p", "msg_2"} {
-		r.fails(exitUsage, "--upto", "session", "compact", id, "--upto="+key, "--summary=message/msg_2")
-		r.fails(exitUsage, "--summary", "session", "compact", id, "--upto=message/msg_2", "--summary="+key)
+		r.fails(cli.ExitUsage, "--upto", "session", "compact", id, "--upto="+key, "--summary=message/msg_2")
+		r.fails(cli.ExitUsage, "--summary", "session", "compact", id, "--upto=message/msg_2", "--summary="+key)
 	}
 	r.okIn(`{"method":"remove","key":"message/msg_2"}`+"\n", "session", "append", id, "-", "--wait")
 	if out := r.ok("session", "show", id); strings.Contains(out, "compacted") {

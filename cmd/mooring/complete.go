@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -52,7 +53,7 @@ func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []st
 		}
 		if r.External != "" {
 			list = append(list, r.External+"\t"+r.Target())
-			label += " " + clipLine(r.External)
+			label += " " + cli.ClipLine(r.External)
 		}
 		list = append(list, r.Target()+"\t"+label)
 		if strings.HasPrefix(begun, r.Target()) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestCompletion(t *testing.T) {
@@ -23,7 +25,7 @@ func TestCompletion(t *testing.T) {
 		t.Helper()
 		line := append([]string{"__complete", "--home", home}, args...)
 		code, out, message := command(t, line...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Fatalf("%q: exit %d, %s", line, code, message)
 		}
 		for _, l := range strings.Split(strings.TrimSpace(out), "\n") {
@@ -86,7 +88,7 @@ func TestCompletion(t *testing.T) {
 		t.Error("completing made a home folder")
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, message := command(t, "completion", shell); code != exitOK || !strings.Contains(out, "__complete") {
+		if code, out, message := command(t, "completion", shell); code != cli.ExitOK || !strings.Contains(out, "__complete") {
 			t.Errorf("%s: exit %d, %s", shell, code, message)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -39,7 +40,7 @@ func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 		t.Errorf("the database is %s", s.banner.Database)
 	}
 	s.signal(os.Interrupt)
-	if code := s.code(); code != exitOK {
+	if code := s.code(); code != cli.ExitOK {
 		t.Errorf("it ended with %d: %s", code, s.log.String())
 	}
 	const nonsense = "postgres://u:p4ss@h:x/secret-name"
@@ -50,10 +51,10 @@ func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 		code  int
 		words string
 	}{
-		{url, rescue, exitOK, "the new owner's ref is in"}, // goes by it as well
-		{url, append(rescue, "--database-url", "postgres://x@127.0.0.1:1/x"), exitRefused, "the database at 127.0.0.1:1 cannot be reached"}, // a flag goes before it
-		{"", rescue, exitUsage, "it has no mooring.db"}, // which is SQLite's
-		{nonsense, []string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, exitUsage, "MOORING_DATABASE_URL"},
+		{url, rescue, cli.ExitOK, "the new owner's ref is in"},                                                                                  // goes by it as well
+		{url, append(rescue, "--database-url", "postgres://x@127.0.0.1:1/x"), cli.ExitRefused, "the database at 127.0.0.1:1 cannot be reached"}, // a flag goes before it
+		{"", rescue, cli.ExitUsage, "it has no mooring.db"},                                                                                     // which is SQLite's
+		{nonsense, []string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, cli.ExitUsage, "MOORING_DATABASE_URL"},
 	} {
 		if got := inEnv(t, []string{"MOORING_DATABASE_URL=" + c.env}, c.args...); got.code != c.code || !strings.Contains(got.out+got.err, c.words) || strings.Contains(got.err, "p4ss") {
 			t.Errorf("%+v: %+v", c, got)
@@ -82,18 +83,18 @@ func TestTheHomeAndOwnerOfTheEnvironment(t *testing.T) {
 		{"named", []string{"MOORING_HOME=" + dir + "/named", "XDG_CONFIG_HOME=" + dir + "/nowhere"}},
 	} {
 		got := inEnv(t, append(c.env, owner+"\n"), "session", "list")
-		if got.code != exitOK || !strings.Contains(got.out, "ses_seen") {
+		if got.code != cli.ExitOK || !strings.Contains(got.out, "ses_seen") {
 			t.Errorf("%s: %+v", c.home, got)
 		}
 		has(filepath.Join(dir, c.home))
 	}
-	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/named", "MOORING_OWNER=mooring://nonsense"}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "bad_ref_text") {
+	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/named", "MOORING_OWNER=mooring://nonsense"}, "session", "list"); got.code != cli.ExitUsage || !strings.Contains(got.err, "bad_ref_text") {
 		t.Errorf("a misspelt owner: %+v", got)
 	}
-	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/fresh", "MOORING_OWNER="}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_OWNER") {
+	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/fresh", "MOORING_OWNER="}, "session", "list"); got.code != cli.ExitUsage || !strings.Contains(got.err, "MOORING_OWNER") {
 		t.Errorf("no owner: %+v", got)
 	}
-	if got := inEnv(t, []string{owner}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_HOME") {
+	if got := inEnv(t, []string{owner}, "session", "list"); got.code != cli.ExitUsage || !strings.Contains(got.err, "MOORING_HOME") {
 		t.Errorf("no home: %+v", got)
 	}
 	left, err := os.ReadDir(dir)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // TestExitCodes: what the command line alone shows to be wrong is wrong usage, whatever
@@ -34,16 +36,16 @@ func TestExitCodes(t *testing.T) {
 	}
 	for _, args := range onRef {
 		with := func(ref string) []string { return append(append([]string{}, args...), ref) }
-		try(exitUsage, "bad_ref_text: ", with("mooring://127.0.0.1/nonsense")...)
-		try(exitUsage, "bad_ref_text: ", with(good+secret[1:])...)
-		try(exitUsage, "bad_ref_text: ", with("ftp://127.0.0.1/x")...)
-		try(exitUsage, "empty", with(" ")...)
-		try(exitRefused, "bad_ref_text: ", with("@"+filepath.Join(home, "none"))...)
+		try(cli.ExitUsage, "bad_ref_text: ", with("mooring://127.0.0.1/nonsense")...)
+		try(cli.ExitUsage, "bad_ref_text: ", with(good+secret[1:])...)
+		try(cli.ExitUsage, "bad_ref_text: ", with("ftp://127.0.0.1/x")...)
+		try(cli.ExitUsage, "empty", with(" ")...)
+		try(cli.ExitRefused, "bad_ref_text: ", with("@"+filepath.Join(home, "none"))...)
 	}
 	for _, args := range onRef[:8] {
-		try(exitRefused, "not_found: ", append(append([]string{}, args...), id)...)
-		try(exitRefused, "not_found: ", append(append([]string{}, args...), "ses_external")...)
-		try(exitRefused, "plaintext: ", append(append([]string{}, args...), foreign)...)
+		try(cli.ExitRefused, "not_found: ", append(append([]string{}, args...), id)...)
+		try(cli.ExitRefused, "not_found: ", append(append([]string{}, args...), "ses_external")...)
+		try(cli.ExitRefused, "plaintext: ", append(append([]string{}, args...), foreign)...)
 	}
 	for _, args := range [][]string{
 		{"session", "purge", id, "Nonsense", "--yes"}, {"session", "get", id}, {"session", "get", id, "Nonsense"}, {"session", "get", id, "session", ""},
@@ -55,8 +57,8 @@ func TestExitCodes(t *testing.T) {
 		{"share", id, "--rights", "read", "--methods", "explode"}, {"share", id, "--rights", "read", "--message", "a b"}, {"session", "list", "--owner", "external"},
 		{"rotate", good + secret, "--to", t.TempDir()}, {"session", "tail", id, "--from", "-1"}, {"session", "tail", id, "--from", "x"},
 	} {
-		try(exitUsage, "", args...)
+		try(cli.ExitUsage, "", args...)
 	}
-	try(exitRefused, "not_found", "outbox", "drop", op)
-	try(exitRefused, "not_found", "outbox", "retry", op)
+	try(cli.ExitRefused, "not_found", "outbox", "drop", op)
+	try(cli.ExitRefused, "not_found", "outbox", "retry", op)
 }

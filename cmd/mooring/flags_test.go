@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A limit that was given and limits nothing is a mistake, not a ref without limits.
@@ -20,7 +22,7 @@ func TestShareRefusesALimitThatIsNone(t *testing.T) {
 		{"--home", ""}, {"--outbox-url", ""}, {"--tls-ca", ""},
 	} {
 		args := append([]string{"share", "ses_1", "--rights", "read"}, limit...)
-		if code, out, message := command(t, args...); code != exitUsage || out != "" || !strings.Contains(message, limit[0]) {
+		if code, out, message := command(t, args...); code != cli.ExitUsage || out != "" || !strings.Contains(message, limit[0]) {
 			t.Errorf("%q: exit %d, %q %q", limit, code, out, message)
 		}
 	}
@@ -34,7 +36,7 @@ func TestLimitsAreAboveZero(t *testing.T) {
 		{"outbox", "drain", "--timeout", "-2s"}, {"outbox", "drain", "--timeout", "0"}, {"outbox", "list", "--limit", "-1"}, {"outbox", "list", "--limit", "0"},
 		{"share", "ses_1", "--rights", "read", "--expires", "-1s"},
 	} {
-		if code, out, message := command(t, append(args, "--home", home)...); code != exitUsage || out != "" || !strings.Contains(message, args[len(args)-2]+" "+args[len(args)-1]) {
+		if code, out, message := command(t, append(args, "--home", home)...); code != cli.ExitUsage || out != "" || !strings.Contains(message, args[len(args)-2]+" "+args[len(args)-1]) {
 			t.Errorf("%q: exit %d, %q %q", args, code, out, message)
 		}
 	}
@@ -65,14 +67,14 @@ func TestNoFlagIsTakenEmpty(t *testing.T) {
 				return
 			}
 			flags++
-			if code, _, message := command(t, append(line, "--"+f.Name, "")...); code != exitUsage || !strings.Contains(message, "--"+f.Name+" is empty") {
+			if code, _, message := command(t, append(line, "--"+f.Name, "")...); code != cli.ExitUsage || !strings.Contains(message, "--"+f.Name+" is empty") {
 				t.Errorf("%s --%s '': exit %d, %q", cmd.CommandPath(), f.Name, code, message)
 			}
 		}
 		cmd.InheritedFlags()
 		cmd.Flags().VisitAll(each)
 	}
-	walk(newRoot(&cliEnv{}))
+	walk(newRoot(&cli.Env{}))
 	if flags < 40 {
 		t.Errorf("only %d flags were found", flags)
 	}

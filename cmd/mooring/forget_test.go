@@ -23,6 +23,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -107,8 +108,8 @@ func TestAPurgedKeyIsNowhere(t *testing.T) {
 		follower := r.follow(reader)
 		follower.until(t, "share")
 
-		r.fails(exitUsage, "--yes", "session", "purge", id, "part/m/p")
-		r.fails(exitUsage, "is not a key", "session", "purge", id, "part", "--yes")
+		r.fails(cli.ExitUsage, "--yes", "session", "purge", id, "part/m/p")
+		r.fails(cli.ExitUsage, "is not a key", "session", "purge", id, "part", "--yes")
 		r.refusedAs(r.otherHome("reader"), "", []string{"not_an_owner"}, "session", "purge", reader, "part/m/p", "--yes")
 		if got := r.ok("session", "purge", id, "part/m/p", "--yes"); !strings.HasPrefix(got, "purged part/m/p from the state and 4 events, at cursor ") {
 			t.Errorf("purge says %q", got)
@@ -162,13 +163,13 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 		reader, writer := r.shareTo("reader", id, "--rights", "read"), r.shareTo("writer", id, "--rights", "read,append")
 		follower := r.follow(reader)
 		follower.until(t, "share")
-		r.fails(exitUsage, "--yes", "session", "delete", id)
+		r.fails(cli.ExitUsage, "--yes", "session", "delete", id)
 		r.refusedAs(r.otherHome("writer"), "", []string{"not_an_owner"}, "session", "delete", writer, "--yes")
 		if got := r.ok("session", "delete", id, "--yes"); !strings.HasPrefix(got, "deleted at cursor ") {
 			t.Errorf("delete says %q", got)
 		}
 		follower.until(t, "delete")
-		if code, text := follower.end(t); code != exitRefused || !strings.Contains(text, "session_deleted") {
+		if code, text := follower.end(t); code != cli.ExitRefused || !strings.Contains(text, "session_deleted") {
 			t.Errorf("the follower ended with %d: %s", code, text)
 		}
 		if found := r.stands(leakedKey); found != nil {
@@ -208,11 +209,11 @@ func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
 		append1 := func(home, label string, flags ...string) result {
 			return r.runAs(home, putLine(label), append([]string{"session", "append", writer}, flags...)...)
 		}
-		if got := append1(r.otherHome("writer"), "first", "--wait"); got.code != exitOK {
+		if got := append1(r.otherHome("writer"), "first", "--wait"); got.code != cli.ExitOK {
 			t.Fatalf("the first append: %+v", got)
 		}
 		r.stop()
-		if got := append1(r.otherHome("writer"), "late"); got.code != exitOK {
+		if got := append1(r.otherHome("writer"), "late"); got.code != cli.ExitOK {
 			t.Fatalf("an append without a server: %+v", got)
 		}
 		r.ok("session", "delete", id, "--yes")
@@ -227,7 +228,7 @@ func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
 		}
 		over := []string{"session_deleted"}
 		for _, home := range []string{"unanswered", "writer"} {
-			if got := r.runAs(r.otherHome(home), "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.out, "the outbox is empty") {
+			if got := r.runAs(r.otherHome(home), "", "outbox", "drain"); got.code != cli.ExitRefused || !strings.Contains(got.out, "the outbox is empty") {
 				t.Errorf("%s comes back: %+v", home, got)
 			}
 			failed := r.okAs(r.otherHome(home), "", "outbox", "list", "--state", "failed", "--json")
@@ -246,7 +247,7 @@ func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
 		r.okIn(putLine("more"), "session", "append", other, "--wait")
 		file := filepath.Join(r.dir, "copy.db")
 		for _, args := range [][]string{{"backup", file, "--data", r.data()}, {"check", file}} {
-			if code, out, message := command(t, append([]string{"admin"}, args...)...); code != exitOK {
+			if code, out, message := command(t, append([]string{"admin"}, args...)...); code != cli.ExitOK {
 				t.Errorf("admin %q: exit %d, %s%s", args, code, out, message)
 			}
 		}
@@ -265,10 +266,10 @@ func TestManySessionsAreDeletedAtOnce(t *testing.T) {
 		}
 		others := r.leak("ses_kept")
 		writer := r.shareTo("writer", others, "--rights", "read,append")
-		r.fails(exitUsage, "--yes", "session", "delete", ids[0], ids[1])
-		r.fails(exitRefused, "not_found", "session", "delete", ids[0], "ses_nothing", "--yes")
-		r.fails(exitUsage, "twice", "session", "delete", "-", "-", "--yes")
-		if got := r.runIn("yes\n", "session", "delete", "-", "--yes"); got.code != exitRefused || !strings.Contains(got.err, "not_found") {
+		r.fails(cli.ExitUsage, "--yes", "session", "delete", ids[0], ids[1])
+		r.fails(cli.ExitRefused, "not_found", "session", "delete", ids[0], "ses_nothing", "--yes")
+		r.fails(cli.ExitUsage, "twice", "session", "delete", "-", "-", "--yes")
+		if got := r.runIn("yes\n", "session", "delete", "-", "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.err, "not_found") {
 			t.Errorf("a line that is no ref: exit %d, %s", got.code, got.err)
 		}
 		if got := r.ok("session", "list"); strings.Count(got, "ses_many") != 2*len(ids) {
@@ -278,7 +279,7 @@ func TestManySessionsAreDeletedAtOnce(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(got.out), "\n")
 		slices.Sort(lines)
 		want := slices.Sorted(slices.Values(ids[:4]))
-		if got.code != exitRefused || len(lines) != len(want) || strings.Count(got.err, "not_an_owner") != 2 ||
+		if got.code != cli.ExitRefused || len(lines) != len(want) || strings.Count(got.err, "not_an_owner") != 2 ||
 			!strings.Contains(got.err, "1 of 5 sessions were not deleted") {
 			t.Fatalf("exit %d: %s%s", got.code, got.out, got.err)
 		}
@@ -345,7 +346,7 @@ func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 			if name == "payload" {
 				got := r.runIn("", "session", "verify", id, "--json")
 				var v shownVerification
-				if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Verified || got.code != exitRefused {
+				if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Verified || got.code != cli.ExitRefused {
 					t.Errorf("%s: exit %d, %+v, %v", name, got.code, v, err)
 				}
 			}
@@ -414,7 +415,7 @@ func TestForgettingARef(t *testing.T) {
 		t.Errorf("what was given up has arrived: %v", keys)
 	}
 	// The owner's ref of a session that was made here may be the only one.
-	r.fails(exitRefused, "--force", "refs", "forget", id)
+	r.fails(cli.ExitRefused, "--force", "refs", "forget", id)
 	r.ok("refs", "forget", id, "--force")
 }
 
@@ -481,7 +482,7 @@ func (f *follower) stop(t *testing.T) {
 	f.cancel()
 	for f.lines.Scan() {
 	}
-	if code := <-f.code; code != exitOK {
+	if code := <-f.code; code != cli.ExitOK {
 		t.Errorf("the tail ended with %d: %s", code, f.errOut.String())
 	}
 }

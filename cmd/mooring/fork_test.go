@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A session that is forked: all of it, as it was at a cursor, and up to a message; with a server and
@@ -103,12 +105,12 @@ func TestFork(t *testing.T) {
 		"already_exists": {"--external", "ses_other"},
 		"exists already": {"--to", file},
 	} {
-		r.fails(exitRefused, words, append([]string{"session", "fork", id}, args...)...)
+		r.fails(cli.ExitRefused, words, append([]string{"session", "fork", id}, args...)...)
 	}
 	for _, at := range []string{"0", "-1", "x", "message/", "message/a b", "part/m/p", "todo/1"} {
-		r.fails(exitUsage, "--at", "session", "fork", id, "--at", at)
+		r.fails(cli.ExitUsage, "--at", "session", "fork", id, "--at", at)
 	}
-	r.fails(exitUsage, "space's ref", "session", "fork", id, "--owner", id)
+	r.fails(cli.ExitUsage, "space's ref", "session", "fork", id, "--owner", id)
 	if after := r.ok("session", "list"); after != before {
 		t.Errorf("refused forks changed the list:\n%s\n%s", before, after)
 	}
@@ -118,7 +120,7 @@ func TestFork(t *testing.T) {
 
 	r.stop()
 	queued := r.runIn("", "session", "fork", id, "--at", "message/msg_1")
-	if queued.code != exitOK || !strings.Contains(queued.err, "durable in the outbox") {
+	if queued.code != cli.ExitOK || !strings.Contains(queued.err, "durable in the outbox") {
 		t.Fatalf("without a server: %+v", queued)
 	}
 	r.start()

@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -25,7 +26,7 @@ import (
 
 // homeFlags are the flags of every command that uses an outbox.
 type homeFlags struct {
-	env       *cliEnv
+	env       *cli.Env
 	home      string
 	outboxURL string
 	plaintext bool
@@ -37,8 +38,8 @@ type homeFlags struct {
 }
 
 // withHome adds the flags to a command and its subcommands.
-func withHome(sh *cliEnv, cmd *cobra.Command) *homeFlags {
-	h := &homeFlags{env: sh}
+func withHome(env *cli.Env, cmd *cobra.Command) *homeFlags {
+	h := &homeFlags{env: env}
 	f := cmd.PersistentFlags()
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
 	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (put a URL with a password in MOORING_OUTBOX_URL)")
@@ -56,8 +57,8 @@ func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	if name == "" {
 		return nil, nil
 	}
-	pem, err := readFileLimited(ctx, name, maxTLSCA)
-	if errors.Is(err, errStopped) {
+	pem, err := cli.ReadFileLimited(ctx, name, cli.MaxCertificateFile)
+	if errors.Is(err, cli.ErrStopped) {
 		return nil, err
 	}
 	if err != nil {
@@ -113,7 +114,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	}
 	cfg := client.Config{
 		OpenOutbox: sqliteclient.Outbox(dir), SealKey: key, TLS: trust, Offline: offline, AllowPlaintext: h.plaintext,
-		RetryTimeout: 2 * time.Second, Agent: "mooring/" + version(),
+		RetryTimeout: 2 * time.Second, Agent: "mooring/" + cli.Version(),
 		// Commands are short, and a killed one blocks the next for this long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
@@ -25,7 +26,7 @@ func TestImportAfterTheSessionWasDeleted(t *testing.T) {
 		return `[{"type":"session","data":{"id":"ses_over","title":"x"}}` + messages + `]`
 	}
 	id := strings.TrimSpace(r.okIn(in(""), "session", "import", "-", "--owner", r.owner()))
-	if got := r.runIn(in(""), "session", "import", "-"); got.code != exitOK || got.err != "nothing new: all of it was imported before\n" {
+	if got := r.runIn(in(""), "session", "import", "-"); got.code != cli.ExitOK || got.err != "nothing new: all of it was imported before\n" {
 		t.Errorf("again: %+v", got)
 	}
 	r.ok("session", "delete", id, "--yes")
@@ -56,7 +57,7 @@ func TestImportOfflineOfWhatIsThere(t *testing.T) {
 	r.stop()
 	mine := strings.TrimSpace(r.okAs(home, in, "session", "import", "-"))
 	r.start()
-	if got := r.runAs(home, "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.err, "3 of them did not apply") {
+	if got := r.runAs(home, "", "outbox", "drain"); got.code != cli.ExitRefused || !strings.Contains(got.err, "3 of them did not apply") {
 		t.Errorf("drain: %+v", got)
 	}
 	never := []string{"already_exists", "imported from another home folder", "mooring refs forget " + mine + " --force", "redeem a ref", " (batch "}
@@ -110,7 +111,7 @@ func TestProgress(t *testing.T) {
 	term := newPTY(t)
 	args := []string{"session", "import", file, "--owner", r.owner(), "--home", r.home()}
 	var out lockbuf.Buffer
-	if code := runContext(t.Context(), args, strings.NewReader(""), &out, term.tty); code != exitOK {
+	if code := runContext(t.Context(), args, strings.NewReader(""), &out, term.tty); code != cli.ExitOK {
 		t.Fatalf("exit %d, %s", code, term.shown.String())
 	}
 	term.until("new ops\r\n")
@@ -158,9 +159,9 @@ func TestImportWithoutWhatIsTooLarge(t *testing.T) {
 	if err := os.WriteFile(file, []byte(export), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.fails(exitRefused, "--skip-too-large", "session", "import", file, "--owner", r.owner())
+	r.fails(cli.ExitRefused, "--skip-too-large", "session", "import", file, "--owner", r.owner())
 	got := r.runIn("", "session", "import", file, "--owner", r.owner(), "--skip-too-large")
-	if got.code != exitOK || !strings.Contains(got.err, "left out part/msg_1/prt_1") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "left out part/msg_1/prt_1") {
 		t.Fatalf("exit %d: %s", got.code, got.err)
 	}
 	if text := r.ok("session", "export", "ses_large"); !strings.Contains(text, "msg_1") || strings.Contains(text, "prt_1") {

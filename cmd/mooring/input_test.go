@@ -19,6 +19,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -73,7 +74,7 @@ func TestASignalEndsReading(t *testing.T) {
 			<-in.began
 		}
 		stop()
-		if got := <-code; got != exitRefused || !strings.HasPrefix(errOut.String(), "mooring: canceled: ") || !strings.Contains(errOut.String(), c.words) ||
+		if got := <-code; got != cli.ExitRefused || !strings.HasPrefix(errOut.String(), "mooring: canceled: ") || !strings.Contains(errOut.String(), c.words) ||
 			strings.Count(errOut.String(), "\n") != 1 || out.String() != "" {
 			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args, " "), got, out.String(), errOut.String())
 		}
@@ -103,7 +104,7 @@ func TestCtrlCAtAQuestion(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.end(); code != exitRefused {
+	if code := p.end(); code != cli.ExitRefused {
 		t.Errorf("mooring %s, interrupted: exit %d", p.args, code)
 	}
 	term.until("\r\nmooring: canceled: nothing was done\r\n")
@@ -114,13 +115,13 @@ func TestCtrlCAtAQuestion(t *testing.T) {
 		term.typed(answer)
 		code := runContext(ctx, append(args, "--home", r.home()), term.tty, io.Discard, term.tty)
 		cancel()
-		if term.until("nothing was done"); code != exitRefused {
+		if term.until("nothing was done"); code != cli.ExitRefused {
 			t.Errorf("mooring %s, answered %q: exit %d", args, answer, code)
 		}
 	}
 	term = newPTY(t)
 	term.typed("yes\r")
-	if code := runContext(t.Context(), []string{"session", "delete", id, "--home", r.home()}, term.tty, term.tty, term.tty); code != exitOK {
+	if code := runContext(t.Context(), []string{"session", "delete", id, "--home", r.home()}, term.tty, term.tty, term.tty); code != cli.ExitOK {
 		t.Errorf("answered with yes: exit %d, %q", code, term.shown.String())
 	}
 	term.until("deleted at cursor")
@@ -143,20 +144,20 @@ func TestInputIsBounded(t *testing.T) {
 		words string
 		args  []string
 	}{
-		{exitRefused, "more than 4112 bytes", []string{"session", "show", "@/dev/zero"}},
-		{exitRefused, "more than 4112 bytes", []string{"session", "list", "--owner", "@/dev/zero"}},
-		{exitRefused, "more than 4112 bytes", []string{"redeem", "@" + long}},
-		{exitRefused, "is a folder", []string{"redeem", "@" + dir}},
-		{exitRefused, "no such file", []string{"redeem", "@" + filepath.Join(dir, "none")}},
-		{exitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", "/dev/zero"}},
-		{exitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", long}},
-		{exitUsage, "is a folder", []string{"session", "show", ref + secret, "--tls-ca", dir}},
-		{exitRefused, "line 1: not JSON", []string{"session", "import", "/dev/zero"}},
-		{exitRefused, "more than 65536 bytes", []string{"serve", "--share-key-file", "/dev/zero"}},
-		{exitRefused, "--tls-cert: /dev/zero has more than 1048576 bytes", []string{"serve", "--data", dir, "--tls-cert", "/dev/zero", "--tls-key", long}},
-		{exitRefused, "is a folder", []string{"session", "import", dir}},
-		{exitRefused, "is a folder", []string{"session", "append", ref + secret, dir}},
-		{exitRefused, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
+		{cli.ExitRefused, "more than 4112 bytes", []string{"session", "show", "@/dev/zero"}},
+		{cli.ExitRefused, "more than 4112 bytes", []string{"session", "list", "--owner", "@/dev/zero"}},
+		{cli.ExitRefused, "more than 4112 bytes", []string{"redeem", "@" + long}},
+		{cli.ExitRefused, "is a folder", []string{"redeem", "@" + dir}},
+		{cli.ExitRefused, "no such file", []string{"redeem", "@" + filepath.Join(dir, "none")}},
+		{cli.ExitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", "/dev/zero"}},
+		{cli.ExitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", long}},
+		{cli.ExitUsage, "is a folder", []string{"session", "show", ref + secret, "--tls-ca", dir}},
+		{cli.ExitRefused, "line 1: not JSON", []string{"session", "import", "/dev/zero"}},
+		{cli.ExitRefused, "more than 65536 bytes", []string{"serve", "--share-key-file", "/dev/zero"}},
+		{cli.ExitRefused, "--tls-cert: /dev/zero has more than 1048576 bytes", []string{"serve", "--data", dir, "--tls-cert", "/dev/zero", "--tls-key", long}},
+		{cli.ExitRefused, "is a folder", []string{"session", "import", dir}},
+		{cli.ExitRefused, "is a folder", []string{"session", "append", ref + secret, dir}},
+		{cli.ExitRefused, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
 	} {
 		if c.args[0] != "serve" {
 			c.args = append(c.args, "--home", home)
@@ -209,11 +210,11 @@ func TestAppendWithoutItsRef(t *testing.T) {
 	} {
 		var out, errOut lockbuf.Buffer
 		in := newWaited(t)
-		if code := runContext(t.Context(), []string{"session", "append", arg, "--home", filepath.Join(dir, "home")}, in, &out, &errOut); code != exitRefused || !strings.Contains(errOut.String(), words) {
+		if code := runContext(t.Context(), []string{"session", "append", arg, "--home", filepath.Join(dir, "home")}, in, &out, &errOut); code != cli.ExitRefused || !strings.Contains(errOut.String(), words) {
 			t.Errorf("%s: exit %d, %q", arg, code, errOut.String())
 		}
 	}
-	if code, _, message := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != exitRefused || !strings.Contains(message, "@"+ops+" stands for a ref in it") {
+	if code, _, message := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != cli.ExitRefused || !strings.Contains(message, "@"+ops+" stands for a ref in it") {
 		t.Errorf("exit %d, %q", code, message)
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
-func keyCmd(sh *cliEnv) *cobra.Command {
+func keyCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that refs can be sealed to",
@@ -18,9 +19,9 @@ func keyCmd(sh *cliEnv) *cobra.Command {
 			"with you: a ref made with share --seal KEY can only be redeemed with this home folder, so\n" +
 			"its text alone is useless. The private key is the folder's " + sealKeyFile + ".",
 		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		dir, err := h.makeHomeDir()
 		if err != nil {
@@ -31,7 +32,7 @@ func keyCmd(sh *cliEnv) *cobra.Command {
 			return err
 		}
 		text := capability.SealKeyText(key.Public().(ed25519.PublicKey))
-		return sh.print(map[string]string{"key": text}, "%s\n", text)
+		return env.Print(map[string]string{"key": text}, "%s\n", text)
 	}
 	return cmd
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dialerror"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/share"
 )
 
-func linkCmd(sh *cliEnv) *cobra.Command {
+func linkCmd(env *cli.Env) *cobra.Command {
 	var public, creator bool
 	cmd := &cobra.Command{
 		Use:   "link REF",
@@ -36,9 +37,9 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
 			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
 			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
-		Args: argCount(1, 1),
+		Args: cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
 	cmd.Flags().BoolVar(&creator, "opencode", false, "the value of enterprise.url in opencode's config, for a create-only ref of a space; asks the server")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -114,13 +115,13 @@ func linkCreator(ctx context.Context, h *homeFlags, ref capability.Ref) (err err
 }
 
 func warnOfSecret(h *homeFlags) {
-	if !h.env.json {
-		fmt.Fprintln(h.env.err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
+	if !h.env.JSON {
+		fmt.Fprintln(h.env.Err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
 	}
 }
 
 func printLink(h *homeFlags, url string) error {
-	return h.env.print(map[string]string{"url": url}, "%s\n", url)
+	return h.env.Print(map[string]string{"url": url}, "%s\n", url)
 }
 
 // linkTimeout bounds the request for a session's public share.

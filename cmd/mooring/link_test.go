@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -28,7 +29,7 @@ func TestLink(t *testing.T) {
 
 		got := r.runIn("", "link", "@"+reader)
 		want := "http://" + r.proxy.Addr() + "/s/" + ref.ID + "#" + ref.Secret.RevealText() + "\n"
-		if got.code != exitOK || got.out != want || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, "secret") || strings.Contains(got.err, ref.Secret.RevealText()) {
+		if got.code != cli.ExitOK || got.out != want || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, "secret") || strings.Contains(got.err, ref.Secret.RevealText()) {
 			t.Errorf("%+v, want %s", got, want)
 		}
 		r.ok("redeem", "@"+reader) // the home knows it from then on
@@ -65,22 +66,22 @@ func TestLink(t *testing.T) {
 		if out := r.ok("link", "@"+reader); out != want {
 			t.Errorf("without a server: %s", out)
 		}
-		r.fails(exitRefused, "unavailable", "link", "@"+reader, "--public")
+		r.fails(cli.ExitRefused, "unavailable", "link", "@"+reader, "--public")
 		r.start()
-		r.fails(exitRefused, "sealed", "link", "@"+sealed)
-		r.fails(exitRefused, "not_found", "link", "ses_unknown")
-		r.fails(exitRefused, "bad_ref_text", "link", "@"+filepath.Join(r.dir, "none"))
-		r.fails(exitRefused, "bad_argument", "link", r.owner(), "--public")
-		r.fails(exitRefused, "missing_right", "link", "@"+reader, "--public")
-		r.fails(exitUsage, "mooring link takes REF, and got 0 arguments", "link")
+		r.fails(cli.ExitRefused, "sealed", "link", "@"+sealed)
+		r.fails(cli.ExitRefused, "not_found", "link", "ses_unknown")
+		r.fails(cli.ExitRefused, "bad_ref_text", "link", "@"+filepath.Join(r.dir, "none"))
+		r.fails(cli.ExitRefused, "bad_argument", "link", r.owner(), "--public")
+		r.fails(cli.ExitRefused, "missing_right", "link", "@"+reader, "--public")
+		r.fails(cli.ExitUsage, "mooring link takes REF, and got 0 arguments", "link")
 
-		r.fails(exitUsage, "public", "link", "@"+reader, "--public", "--opencode")
-		r.fails(exitRefused, "bad_argument", "link", "@"+reader, "--opencode")
+		r.fails(cli.ExitUsage, "public", "link", "@"+reader, "--public", "--opencode")
+		r.fails(cli.ExitRefused, "bad_argument", "link", "@"+reader, "--opencode")
 
 		// What opencode shares has a public page, which a ref of the session leads to.
 		creator, mine := filepath.Join(r.dir, "creator.ref"), filepath.Join(r.dir, "mine.ref")
 		r.ok("share", r.owner(), "--rights", "create", "--to", creator)
-		r.fails(exitRefused, "create and nothing else", "link", r.owner(), "--opencode") // which may all
+		r.fails(cli.ExitRefused, "create and nothing else", "link", r.owner(), "--opencode") // which may all
 		made := createShare(t, strings.TrimSpace(r.ok("link", "@"+creator, "--opencode")), "ses_shared")
 		if database == "" {
 			r.stop()
@@ -90,20 +91,20 @@ func TestLink(t *testing.T) {
 		if database != "" {
 			args = append(args, "--database-url", database)
 		}
-		if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut); code != exitOK {
+		if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut); code != cli.ExitOK {
 			t.Fatal(code, errOut.String())
 		}
 		if r.stop == nil {
 			r.start()
 		}
 		got = r.runIn("", "link", "@"+mine, "--public")
-		if got.code != exitOK || got.err != "" || got.out != "http://"+r.proxy.Addr()+"/share/"+made.ID+"\n" {
+		if got.code != cli.ExitOK || got.err != "" || got.out != "http://"+r.proxy.Addr()+"/share/"+made.ID+"\n" {
 			t.Errorf("the public share is %+v", got)
 		}
 		r.ok("revoke", ref.ID)
-		r.fails(exitRefused, "revoked", "link", "@"+reader, "--public")
+		r.fails(cli.ExitRefused, "revoked", "link", "@"+reader, "--public")
 		plain := strings.Replace(ref.Text(), r.proxy.Addr(), "example.org", 1)
-		r.fails(exitRefused, "plaintext", "link", plain, "--public")
+		r.fails(cli.ExitRefused, "plaintext", "link", plain, "--public")
 	})
 }
 
@@ -117,7 +118,7 @@ func TestLinkSpellings(t *testing.T) {
 	} {
 		var out, errOut lockbuf.Buffer
 		code := runContext(t.Context(), []string{"link", at + ref}, strings.NewReader(""), &out, &errOut)
-		if want += ref + "\n"; code != exitOK || out.String() != want {
+		if want += ref + "\n"; code != cli.ExitOK || out.String() != want {
 			t.Errorf("%s: exit %d, %s%s, want %s", at, code, out.String(), errOut.String(), want)
 		}
 	}
@@ -130,7 +131,7 @@ func TestLinkSpellings(t *testing.T) {
 func help(t *testing.T) string {
 	t.Helper()
 	var out, errOut lockbuf.Buffer
-	if code := runContext(t.Context(), []string{"--help"}, strings.NewReader(""), &out, &errOut); code != exitOK {
+	if code := runContext(t.Context(), []string{"--help"}, strings.NewReader(""), &out, &errOut); code != cli.ExitOK {
 		t.Fatal(code, errOut.String())
 	}
 	return out.String()

@@ -21,7 +21,7 @@
 //	a file with a ref       4112 bytes (maxRefFile)
 //	an op line              64 MiB (maxOpLine)
 //	an input kept whole     1 GiB (maxInput)
-//	a file of certificates  1 MiB (maxTLSCA)
+//	a file of certificates  1 MiB (cli.MaxCertificateFile)
 //	a limits file           64 KiB (maxLimitsFile)
 //	deletes at once         128 (maxConcurrentDeletes)
 //	waiting for a server    3 s (sendGrace), less if it is unreachable for 400 ms (graceUnreachable)
@@ -38,11 +38,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
 // commands are the constructors of the subcommands, in the order of the help text.
-var commands = []func(*cliEnv) *cobra.Command{
+var commands = []func(*cli.Env) *cobra.Command{
 	serveCmd,
 	relayCmd,
 	sessionCmd,
@@ -73,25 +74,25 @@ func main() {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut, signals: catchSignals(cancel)}, args)
+	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut, Signals: cli.CatchSignals(cancel)}, args)
 }
 
 // runContext is run with a context in place of signals.
 func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut}, args)
+	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut}, args)
 }
 
-func runEnv(ctx context.Context, sh *cliEnv, args []string) int {
-	root := newRoot(sh)
+func runEnv(ctx context.Context, env *cli.Env, args []string) int {
+	root := newRoot(env)
 	root.SetArgs(args)
-	root.SetIn(sh.in)
-	root.SetOut(sh.out)
-	root.SetErr(sh.err)
+	root.SetIn(env.In)
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
-	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's errors about arguments
+	if !env.Parsed && !errors.Is(err, fault.Usage) { // cobra's errors about arguments
 		label, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 		if names := strings.Fields(like); len(names) > 0 {
 			label += "; did you mean " + strings.Join(names, " or ") + "?"
@@ -101,20 +102,20 @@ func runEnv(ctx context.Context, sh *cliEnv, args []string) int {
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // an error caused by the cancellation that has no code
 		err = fault.Canceled.Because(err, "stopped before it was done")
 	}
-	if !sh.parsed { // the flag may not have been parsed
-		sh.json = sh.json || slices.Contains(args, "--json")
+	if !env.Parsed { // the flag may not have been parsed
+		env.JSON = env.JSON || slices.Contains(args, "--json")
 	}
 	if fault.CodeOf(err) == fault.Plaintext {
-		err = fault.Plaintext.Because(err, "%s", strings.Replace(messageOf(err), "say that plain text is allowed", "allow it with --allow-plaintext", 1))
+		err = fault.Plaintext.Because(err, "%s", strings.Replace(cli.MessageOf(err), "say that plain text is allowed", "allow it with --allow-plaintext", 1))
 	}
-	sh.report(err)
-	if errors.Is(err, fault.Usage) || errors.As(err, new(usageError)) {
-		return exitUsage
+	env.Report(err)
+	if errors.Is(err, fault.Usage) || errors.As(err, new(cli.UsageError)) {
+		return cli.ExitUsage
 	}
-	return exitRefused
+	return cli.ExitRefused
 }
 
-func newRoot(sh *cliEnv) *cobra.Command {
+func newRoot(env *cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mooring",
 		Short: "Agent sessions as objects that are reached only through a capability",
@@ -128,26 +129,26 @@ func newRoot(sh *cliEnv) *cobra.Command {
 		SilenceUsage:  true,
 		// A command that sets its own PersistentPreRunE must do this too.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := rejectEmptyFlags(cmd); err != nil {
+			if err := cli.RejectEmptyFlags(cmd); err != nil {
 				return err
 			}
-			sh.parsed = true
+			env.Parsed = true
 			return nil
 		},
 	}
-	root.PersistentFlags().BoolVar(&sh.json, "json", false, "print results and errors as JSON, one object a line")
+	root.PersistentFlags().BoolVar(&env.JSON, "json", false, "print results and errors as JSON, one object a line")
 	// Cobra's own flag prints by a template, and text/template has the linker keep every method there is.
 	shown := root.Flags().BoolP("version", "v", false, "version for mooring")
 	root.RunE = func(*cobra.Command, []string) error {
 		if !*shown {
 			return root.Help()
 		}
-		_, err := fmt.Fprintf(sh.out, "mooring %s\n", version())
+		_, err := fmt.Fprintf(env.Out, "mooring %s\n", cli.Version())
 		return err
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	for _, command := range commands {
-		root.AddCommand(command(sh))
+		root.AddCommand(command(env))
 	}
 	return root
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A session that another made, by the right manage: SPACE/ID stands for it in every command that takes a
@@ -34,15 +36,15 @@ func TestASessionOfTheSpace(t *testing.T) {
 	r.refusedAs(r.otherHome("guest"), "", []string{"stale_epoch"}, "session", "show", guest)
 	r.okAs(agent, putLine("c"), "session", "append", id, "--wait")
 
-	r.fails(exitUsage, "--take-over", "rotate", in)
-	r.fails(exitRefused, "does not reach", "session", "show", guest+"/"+id)
-	r.fails(exitUsage, "mooring share", "link", in)
-	r.fails(exitUsage, "mooring share", "session", "fork", in)
-	r.fails(exitUsage, "mooring share", "session", "create", "--parent", in)
+	r.fails(cli.ExitUsage, "--take-over", "rotate", in)
+	r.fails(cli.ExitRefused, "does not reach", "session", "show", guest+"/"+id)
+	r.fails(cli.ExitUsage, "mooring share", "link", in)
+	r.fails(cli.ExitUsage, "mooring share", "session", "fork", in)
+	r.fails(cli.ExitUsage, "mooring share", "session", "create", "--parent", in)
 	r.refusedAs(r.otherHome("maker"), "", []string{"missing_right"}, "session", "show", maker+"/"+id)
 	owner, _, _ := strings.Cut(r.ok("rotate", in, "--take-over"), "\n")
 	r.refusedAs(agent, putLine("d"), []string{"revoked"}, "session", "append", id, "--wait")
-	r.fails(exitRefused, "not_an_owner", "revoke", r.owner()+"/"+owner, "--yes")
+	r.fails(cli.ExitRefused, "not_an_owner", "revoke", r.owner()+"/"+owner, "--yes")
 	r.ok("revoke", r.owner()+"/"+owner, "--yes", "--take-over")
 	r.ok("session", "delete", in, "--yes")
 }
@@ -128,6 +130,6 @@ func TestSharesOfOpencodeAreTheOwners(t *testing.T) {
 			t.Error("opencode writes under a revoked ref")
 		}
 		r.ok("session", "delete", in, "--yes")
-		r.fails(exitRefused, "session_deleted", "session", "export", in)
+		r.fails(cli.ExitRefused, "session_deleted", "session", "export", in)
 	})
 }

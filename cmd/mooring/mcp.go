@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/mcpserver"
 )
@@ -22,7 +23,7 @@ import (
 // mcpAllowed is what mooring mcp --allow takes.
 var mcpAllowed = []string{mcpserver.AllowAppend, mcpserver.AllowAsk, mcpserver.AllowShare}
 
-func mcpCmd(sh *cliEnv) *cobra.Command {
+func mcpCmd(env *cli.Env) *cobra.Command {
 	var allow []string
 	var owner string
 	cmd := &cobra.Command{
@@ -35,12 +36,12 @@ func mcpCmd(sh *cliEnv) *cobra.Command {
 			"share (make refs, which are written to files and never returned). No permission is ever answered\n" +
 			"through it. It ends when its standard input does. mooring serve --mcp serves the same over HTTP.\n\n" + refHelp,
 		Example: "  mooring mcp\n  mooring mcp @reader.ref\n  mooring mcp --owner @srv/owner.ref --allow append,ask\n  claude mcp add mooring -- mooring mcp @reader.ref",
-		Args:    argCount(0, -1),
+		Args:    cli.ArgCount(0, -1),
 	}
-	h := withHome(sh, cmd)
-	ownerFlag(cmd, &owner)
+	h := withHome(env, cmd)
+	cli.OwnerFlag(cmd, &owner)
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "what the model may do beside reading: append, ask, share; with commas")
-	completeList(cmd, "allow", mcpAllowed...)
+	cli.CompleteList(cmd, "allow", mcpAllowed...)
 	h.completeRefs(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := mcpserver.CheckAllow(allow, mcpAllowed...); err != nil {
@@ -85,12 +86,12 @@ func newMCPSource(ctx context.Context, h *homeFlags, c *client.Client, owner str
 
 // serveMCP serves one client until its input ends.
 func serveMCP(ctx context.Context, h *homeFlags, from *mcpSource, allow []string) error {
-	defer h.env.signals.outliveReader()()
+	defer h.env.Signals.OutliveReader()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	server := mcpserver.New(serving, mcpserver.Config{Source: from, Allow: allow, Version: version(), Share: from.share,
-		Log: slog.New(slog.NewTextHandler(h.env.err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	wire := &stdioWire{in: h.env.in, out: h.env.out}
+	server := mcpserver.New(serving, mcpserver.Config{Source: from, Allow: allow, Version: cli.Version(), Share: from.share,
+		Log: slog.New(slog.NewTextHandler(h.env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	wire := &stdioWire{in: h.env.In, out: h.env.Out}
 	err := server.Run(ctx, &mcp.IOTransport{Reader: wire, Writer: wire})
 	if err != nil && ctx.Err() == nil && !wire.gone.Load() {
 		return fmt.Errorf("serve the Model Context Protocol: %w", err)
@@ -139,7 +140,7 @@ func (from *mcpSource) share(ctx context.Context, o mcpserver.ShareOptions) (id,
 	if err != nil {
 		return "", "", false, err
 	}
-	file, err := newRefFile(path, false)
+	file, err := cli.NewRefFile(path, false)
 	if err != nil {
 		return "", "", false, err
 	}

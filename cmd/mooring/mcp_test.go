@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -53,7 +54,7 @@ func (r *cliRig) model(args ...string) *modelClient {
 		_ = toServer.Close()
 		select {
 		case c := <-code:
-			if c != exitOK {
+			if c != cli.ExitOK {
 				r.t.Errorf("mooring mcp ended with %d: %s", c, log.String())
 			}
 			return c
@@ -238,8 +239,8 @@ func TestMCP(t *testing.T) {
 	if got := texts(both.must("read_session", map[string]any{"session": other}), "messages", "text"); !slices.Equal(got, []string{"later"}) {
 		t.Errorf("the other one has %v", got)
 	}
-	r.fails(exitUsage, "--allow", "mcp", "--owner", r.owner(), "--allow", "append,revoke")
-	r.fails(exitUsage, "not both", "mcp", "@"+file, "--owner", r.owner())
+	r.fails(cli.ExitUsage, "--allow", "mcp", "--owner", r.owner(), "--allow", "append,revoke")
+	r.fails(cli.ExitUsage, "not both", "mcp", "@"+file, "--owner", r.owner())
 }
 
 func TestServeMCP(t *testing.T) {
@@ -298,7 +299,7 @@ func TestServeMCP(t *testing.T) {
 	} {
 		var out, errOut lockbuf.Buffer
 		args := append([]string{"serve", "--data", t.TempDir()}, strings.Fields(c.flags)...)
-		if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut); code != exitUsage || !strings.Contains(errOut.String(), c.words) {
+		if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut); code != cli.ExitUsage || !strings.Contains(errOut.String(), c.words) {
 			t.Errorf("serve %s: exit %d, %s", c.flags, code, errOut.String())
 		}
 	}

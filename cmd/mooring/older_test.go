@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // age lets a session's last event be from days ago.
@@ -33,12 +35,12 @@ func TestDeleteOlder(t *testing.T) {
 
 		older := []string{"session", "delete", "--older-than", "90d", "--space", r.owner()}
 		with := func(more ...string) []string { return append(slices.Clone(older), more...) }
-		r.fails(exitUsage, "--yes", older...)
-		r.fails(exitUsage, "no REF", with(old1, "--yes")...)
-		r.fails(exitUsage, "--space", "session", "delete", "--older-than", "90d", "--yes")
-		r.fails(exitUsage, "--older-than", "session", "delete", old1, "--dry-run", "--yes")
+		r.fails(cli.ExitUsage, "--yes", older...)
+		r.fails(cli.ExitUsage, "no REF", with(old1, "--yes")...)
+		r.fails(cli.ExitUsage, "--space", "session", "delete", "--older-than", "90d", "--yes")
+		r.fails(cli.ExitUsage, "--older-than", "session", "delete", old1, "--dry-run", "--yes")
 		for _, bad := range []string{"90", "-90d", "0", "0d", "1ms", "soon"} {
-			r.fails(exitUsage, "older-than", "session", "delete", "--older-than="+bad, "--space", r.owner(), "--yes")
+			r.fails(cli.ExitUsage, "older-than", "session", "delete", "--older-than="+bad, "--space", r.owner(), "--yes")
 		}
 		creator := r.shareTo("creator", r.owner(), "--rights", "create")
 		r.refusedAs(r.otherHome("creator"), "", []string{"missing_right"}, "session", "delete", "--older-than", "90d", "--space", creator, "--yes")
@@ -62,11 +64,11 @@ func TestDeleteOlder(t *testing.T) {
 			t.Errorf("deleted: %+v, %v", done, err)
 		}
 		for range 2 { // again, nothing
-			if got := r.runIn("", with("--yes")...); got.code != exitOK || got.out != "" || !strings.Contains(got.err, "there is no session") {
+			if got := r.runIn("", with("--yes")...); got.code != cli.ExitOK || got.out != "" || !strings.Contains(got.err, "there is no session") {
 				t.Errorf("again: %+v", got)
 			}
 		}
-		r.fails(exitRefused, "session_deleted", "session", "show", old1)
+		r.fails(cli.ExitRefused, "session_deleted", "session", "show", old1)
 		r.refusedAs(r.otherHome("reader"), "", []string{"session_deleted"}, "session", "show", reader)
 		for _, id := range []string{young, running, child} {
 			r.ok("session", "show", id)
@@ -99,15 +101,15 @@ func TestPurgeOlder(t *testing.T) {
 		}
 		r.age(40, has, hasNot)
 		purge := []string{"session", "purge", "env/secrets", "--older-than", "30d", "--space", r.owner()}
-		r.fails(exitUsage, "KEY and no REF", "session", "purge", "--older-than", "30d", "--space", r.owner(), "--yes")
-		r.fails(exitUsage, "KEY and no REF", append(slices.Clone(purge), has, "--yes")...)
+		r.fails(cli.ExitUsage, "KEY and no REF", "session", "purge", "--older-than", "30d", "--space", r.owner(), "--yes")
+		r.fails(cli.ExitUsage, "KEY and no REF", append(slices.Clone(purge), has, "--yes")...)
 		if got := r.runIn("", append(slices.Clone(purge), "--dry-run")...); !strings.Contains(got.err, "env/secrets would be purged from those of 2 sessions that have it") {
 			t.Errorf("a dry run: %+v", got)
 		}
 		if got := r.ok(append(slices.Clone(purge), "--yes")...); got != "purged env/secrets from 1 session; 1 have nothing of it\n" {
 			t.Errorf("purged: %q", got)
 		}
-		r.fails(exitRefused, "not_found", "session", "get", has, "env/secrets")
+		r.fails(cli.ExitRefused, "not_found", "session", "get", has, "env/secrets")
 		r.ok("session", "get", has, "message/stays")
 		r.ok("session", "get", young, "env/secrets")
 		r.ok("session", "verify", has)

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxCmd(sh *cliEnv) *cobra.Command {
+func outboxCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "Show and manage what is pending",
@@ -24,7 +25,7 @@ func outboxCmd(sh *cliEnv) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.AddCommand(outboxStatusCmd(h), outboxListCmd(h), outboxDrainCmd(h), outboxRetryCmd(h), outboxDropCmd(h), outboxReconcileCmd(h), outboxAbandonCmd(h))
 	return cmd
 }
@@ -41,7 +42,7 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 			"unfinished ops.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox status --json",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				st, err := c.Status(ctx)
@@ -91,16 +92,16 @@ func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[strin
 func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
-		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: sanitizeLine(s.LastError), Blocking: full[s.Session].Op}
+		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: cli.SanitizeLine(s.LastError), Blocking: full[s.Session].Op}
 		if !s.NextRetry.IsZero() {
-			streams[i].NextRetry = formatTime(s.NextRetry)
+			streams[i].NextRetry = cli.FormatTime(s.NextRetry)
 		}
 		if s.Stopped != fault.None {
 			streams[i].Stopped = s.Stopped.String()
 		}
 	}
-	if h.env.json {
-		return h.env.printJSON(map[string]any{
+	if h.env.JSON {
+		return h.env.PrintJSON(map[string]any{
 			"standing": st.BlockingPID, "outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
 			"states": map[string]int{
 				"pending": st.Pending, "in_flight": st.InFlight, "acked": st.Acked,
@@ -118,15 +119,15 @@ func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) er
 	} {
 		rows = append(rows, []string{s.name, strconv.Itoa(s.n)})
 	}
-	if err := writeTable(h.env.out, rows); err != nil {
+	if err := cli.WriteTable(h.env.Out, rows); err != nil {
 		return err
 	}
 	if st.BlockingPID != 0 {
-		fmt.Fprintf(h.env.err, "process %d has held its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container), continue or end it\n",
-			st.BlockingPID, formatTime(st.BlockingSince))
+		fmt.Fprintf(h.env.Err, "process %d has held its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container), continue or end it\n",
+			st.BlockingPID, cli.FormatTime(st.BlockingSince))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
-		fmt.Fprintf(h.env.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", plural(n, "op"))
+		fmt.Fprintf(h.env.Err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", cli.Plural(n, "op"))
 	}
 	if len(streams) == 0 {
 		return nil
@@ -137,16 +138,16 @@ func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) er
 		if s.Stopped != "" {
 			trouble = "stopped: " + trouble
 		}
-		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(trouble)})
+		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), cli.OrDash(s.NextRetry), cli.OrDash(trouble)})
 	}
-	fmt.Fprintln(h.env.out)
-	if err := writeTable(h.env.out, rows); err != nil {
+	fmt.Fprintln(h.env.Out)
+	if err := cli.WriteTable(h.env.Out, rows); err != nil {
 		return err
 	}
 	for _, s := range streams {
 		if op, at := full[s.Session]; at {
-			fmt.Fprintf(h.env.err, "%s: op %s (%s) waits for room in the quota, and what was committed after it waits too, a remove or purge as well. "+
-				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, sanitizeLine(op.Method), op.Op)
+			fmt.Fprintf(h.env.Err, "%s: op %s (%s) waits for room in the quota, and what was committed after it waits too, a remove or purge as well. "+
+				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, cli.SanitizeLine(op.Method), op.Op)
 		}
 	}
 	return nil
@@ -160,9 +161,9 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 		Long: "Send everything pending and wait until it is answered, showing progress. While no server can\n" +
 			"be reached it keeps trying, until --timeout or Ctrl-C; stopping it loses nothing.",
 		Example: "  mooring outbox drain --timeout 1m",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := rejectZeroLimits(cmd.Flags(), "timeout"); err != nil {
+			if err := cli.RejectZeroLimits(cmd.Flags(), "timeout"); err != nil {
 				return err
 			}
 			before, err := statusBefore(cmd.Context(), h)
@@ -174,7 +175,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	durationVar(cmd.Flags(), &timeout, "timeout", 0, "give up after this long (default: never)")
+	cli.DurationVar(cmd.Flags(), &timeout, "timeout", 0, "give up after this long (default: never)")
 	return cmd
 }
 
@@ -194,16 +195,16 @@ func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before out
 		wait, stop = context.WithTimeout(ctx, timeout)
 	}
 	defer stop()
-	bar := newProgress(h.env, "ops answered", before.Unfinished())
-	defer bar.clear()
+	bar := cli.NewProgress(h.env, "ops answered", before.Unfinished())
+	defer bar.Clear()
 	defer h.reportWaiting(wait, c)()
 	drained := 0
 	err := c.Drain(wait, func(done, total int) {
 		drained = done
-		bar.set(done, total)
+		bar.Set(done, total)
 	})
 	if err == nil {
-		bar.finish()
+		bar.Finish()
 	}
 	var still *outbox.StreamStoppedError
 	after, statusErr := c.Status(context.WithoutCancel(ctx))
@@ -217,13 +218,13 @@ func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before out
 		if cause := waitReason(context.WithoutCancel(ctx), c); cause != nil {
 			why = ": " + cause.Error()
 		}
-		return fault.Canceled.With("%s not answered yet, and still in the outbox%s", plural(after.Unfinished(), "op"), why)
+		return fault.Canceled.With("%s not answered yet, and still in the outbox%s", cli.Plural(after.Unfinished(), "op"), why)
 	case statusErr != nil:
 		return statusErr
 	}
 	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have been deleted
-	err = h.env.print(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped},
-		"the outbox is empty: %s answered just now\n", plural(max(drained, before.Unfinished()), "op"))
+	err = h.env.Print(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped},
+		"the outbox is empty: %s answered just now\n", cli.Plural(max(drained, before.Unfinished()), "op"))
 	if err == nil && failed+skipped > 0 {
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -27,9 +28,9 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 			"It is done at once and needs no server. Whether the server has applied ops that were sent\n" +
 			"will not be known here. It asks on a terminal; otherwise it needs --yes.",
 		Example: "  mooring outbox abandon ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !h.env.canAsk() {
+			if !yes && !h.env.CanAsk() {
 				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -37,7 +38,7 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	yesFlag(cmd, &yes)
+	cli.YesFlag(cmd, &yes)
 	h.completeStreams(cmd)
 	return cmd
 }
@@ -52,7 +53,7 @@ func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg strin
 		if err != nil {
 			return err
 		}
-		if !h.env.confirm(ctx, fmt.Sprintf("%s: give up %s that are pending, for good?", session, plural(len(rows), "op"))) {
+		if !h.env.Confirm(ctx, fmt.Sprintf("%s: give up %s that are pending, for good?", session, cli.Plural(len(rows), "op"))) {
 			return fault.Canceled.With("nothing was done")
 		}
 	}
@@ -60,18 +61,18 @@ func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg strin
 	if err != nil {
 		return err
 	}
-	if h.env.json {
+	if h.env.JSON {
 		if ops == nil {
 			ops = []string{}
 		}
-		return h.env.printJSON(map[string]any{"session": session, "abandoned": ops})
+		return h.env.PrintJSON(map[string]any{"session": session, "abandoned": ops})
 	}
 	for _, op := range ops {
-		if _, err := fmt.Fprintf(h.env.out, "%s  abandoned\n", op); err != nil {
+		if _, err := fmt.Fprintf(h.env.Out, "%s  abandoned\n", op); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(h.env.out, "%s begins a new stream; %s given up\n", session, plural(len(ops), "op"))
+	_, err = fmt.Fprintf(h.env.Out, "%s begins a new stream; %s given up\n", session, cli.Plural(len(ops), "op"))
 	return err
 }
 
@@ -83,7 +84,7 @@ func resolveSession(ctx context.Context, box *outbox.Box, arg string) (string, e
 	}
 	saved, err := box.RefFor(ctx, arg, 0)
 	if err == nil && !capability.IsSession(saved.Target()) {
-		err = fault.BadArgument.With("%s is no session", sanitizeLine(arg))
+		err = fault.BadArgument.With("%s is no session", cli.SanitizeLine(arg))
 	}
 	return saved.Target(), err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -28,9 +29,9 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 			"outcome. Unproven ops were stored by an older version, without a digest that detects damage.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := rejectZeroLimits(cmd.Flags(), "limit"); err != nil {
+			if err := cli.RejectZeroLimits(cmd.Flags(), "limit"); err != nil {
 				return err
 			}
 			for _, name := range states {
@@ -41,7 +42,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 				f.States = append(f.States, s)
 			}
 			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
-				return fault.Usage.With("--batch: %q is not a batch id: batch ids have 26 letters and digits, and append --json shows them", sanitizeLine(f.Batch))
+				return fault.Usage.With("--batch: %q is not a batch id: batch ids have 26 letters and digits, and append --json shows them", cli.SanitizeLine(f.Batch))
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				rows, err := listRows(ctx, h, c.Outbox(), f)
@@ -55,7 +56,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states")
 	cmd.Flags().StringVar(&f.Session, "session", "", "only this session's ops")
 	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
-	completeList(cmd, "state", stateNames()...)
+	cli.CompleteList(cmd, "state", stateNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
 		return h.refsWithPrefix(cmd.Context(), begun)
 	})
@@ -75,7 +76,7 @@ func stateNames() (names []string) {
 func listRows(ctx context.Context, h *homeFlags, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
 	unknown := func(err error) error {
 		if fault.CodeOf(err) == fault.NotFound {
-			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", sanitizeLine(f.Session))
+			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", cli.SanitizeLine(f.Session))
 		}
 		return err
 	}
@@ -130,10 +131,10 @@ type shownRow struct {
 func showRow(r *outbox.Row) shownRow {
 	s := shownRow{
 		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
-		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: formatTime(r.Committed), Unproven: r.NoDigest,
+		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: cli.FormatTime(r.Committed), Unproven: r.NoDigest,
 	}
 	if !r.NextRetry.IsZero() {
-		s.NextRetry = formatTime(r.NextRetry)
+		s.NextRetry = cli.FormatTime(r.NextRetry)
 	}
 	if o := r.Outcome; o != nil {
 		s.NextRetry, s.LastError = "", "" // of attempts that no longer count
@@ -149,8 +150,8 @@ func printRows(h *homeFlags, rows []outbox.Row) error {
 	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
 	for i := range rows {
 		s := showRow(&rows[i])
-		if h.env.json {
-			if err := h.env.printJSON(s); err != nil {
+		if h.env.JSON {
+			if err := h.env.PrintJSON(s); err != nil {
 				return err
 			}
 			continue
@@ -164,11 +165,11 @@ func printRows(h *homeFlags, rows []outbox.Row) error {
 			state += ", unproven"
 		}
 		lines = append(lines, []string{
-			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(clipLine(trouble)),
+			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), cli.OrDash(s.NextRetry), cli.OrDash(cli.ClipLine(trouble)),
 		})
 	}
-	if h.env.json || len(lines) == 1 {
+	if h.env.JSON || len(lines) == 1 {
 		return nil
 	}
-	return writeTable(h.env.out, lines)
+	return cli.WriteTable(h.env.Out, lines)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -35,14 +36,14 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 			"otherwise it needs --yes. It may be interrupted and run again. A session that the server has\n" +
 			"lost is made again by the home folder that made it: begin there.",
 		Example: "  mooring outbox reconcile\n  mooring outbox reconcile ses_01J… --yes",
-		Args:    argCount(0, 1),
+		Args:    cli.ArgCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return reconcileAll(ctx, h, c, args, yes, expecting)
 			})
 		},
 	}
-	yesFlag(cmd, &yes)
+	cli.YesFlag(cmd, &yes)
 	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "also send ops again that expect the session at a cursor, a key's value of a cursor or its claim, or a text of a length")
 	h.completeStreams(cmd)
 	return cmd
@@ -73,11 +74,11 @@ func reconcileAll(ctx context.Context, h *homeFlags, c *client.Client, args []st
 		if n++; failed == nil {
 			failed = fmt.Errorf("session %s: %w", session, err)
 		} else {
-			fmt.Fprintf(h.env.err, "session %s: %s\n", session, sanitizeLine(err.Error()))
+			fmt.Fprintf(h.env.Err, "session %s: %s\n", session, cli.SanitizeLine(err.Error()))
 		}
 	}
 	if n > 1 {
-		failed = fmt.Errorf("%d of %s are not reconciled; %w", n, plural(len(sessions), "session"), failed)
+		failed = fmt.Errorf("%d of %s are not reconciled; %w", n, cli.Plural(len(sessions), "session"), failed)
 	}
 	return failed
 }
@@ -98,9 +99,9 @@ func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session s
 		}
 		again := r.Count(outbox.SentAgain)
 		switch {
-		case !h.env.canAsk():
-			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and then those that are pending", plural(again, "op"), session)
-		case !h.env.confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, plural(again, "op"))):
+		case !h.env.CanAsk():
+			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and then those that are pending", cli.Plural(again, "op"), session)
+		case !h.env.Confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, cli.Plural(again, "op"))):
 			return fault.Canceled.With("nothing was done")
 		}
 	}
@@ -111,8 +112,8 @@ func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session s
 	message, refused := awaitReconciled(ctx, h, c, &r)
 	if yes {
 		err = printReconciled(h, &r, false, message)
-	} else if !h.env.json {
-		_, err = fmt.Fprintln(h.env.out, message)
+	} else if !h.env.JSON {
+		_, err = fmt.Fprintln(h.env.Out, message)
 	}
 	return errors.Join(err, refused)
 }
@@ -142,7 +143,7 @@ func awaitReconciled(ctx context.Context, h *homeFlags, c *client.Client, r *out
 			}
 		}
 	}
-	message = fmt.Sprintf("%s: %s sent again and in the log", r.Session, plural(applied, "op"))
+	message = fmt.Sprintf("%s: %s sent again and in the log", r.Session, cli.Plural(applied, "op"))
 	if waiting > 0 {
 		message += fmt.Sprintf(", %d not answered yet", waiting)
 	}
@@ -154,7 +155,7 @@ func awaitReconciled(ctx context.Context, h *homeFlags, c *client.Client, r *out
 	}
 	if first != nil {
 		refused = fmt.Errorf("%d of %s sent again did not apply (mooring outbox list --session %s --state failed,skipped): %w",
-			bad, plural(applied+bad, "op"), r.Session, first)
+			bad, cli.Plural(applied+bad, "op"), r.Session, first)
 	}
 	return message, refused
 }
@@ -174,10 +175,10 @@ type shownReconciled struct {
 // printReconciled prints a reconciliation op by op, and what was done, or with plan what would be
 // done.
 func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message string) error {
-	if h.env.json {
+	if h.env.JSON {
 		for i := range r.Ops {
 			c := &r.Ops[i]
-			err := h.env.printJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.Reason})
+			err := h.env.PrintJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.Reason})
 			if err != nil {
 				return err
 			}
@@ -186,11 +187,11 @@ func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message 
 		for f := outbox.SentAgain; f <= outbox.Lost; f++ {
 			counts[f.String()] = r.Count(f)
 		}
-		return h.env.printJSON(counts)
+		return h.env.PrintJSON(counts)
 	}
 	for i := range r.Ops {
 		c := &r.Ops[i]
-		line := []string{c.Fate.String(), c.Op, sanitizeLine(strings.TrimSpace(c.Method + " " + c.Key))}
+		line := []string{c.Fate.String(), c.Op, cli.SanitizeLine(strings.TrimSpace(c.Method + " " + c.Key))}
 		if c.Op == "" {
 			line[1], line[2] = c.Batch, "a batch"
 		}
@@ -198,21 +199,21 @@ func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message 
 			line = append(line, "as "+c.NewOp)
 		}
 		if c.Reason != "" {
-			line = append(line, clipLine(c.Reason))
+			line = append(line, cli.ClipLine(c.Reason))
 		}
-		if _, err := fmt.Fprintln(h.env.out, strings.Join(line, "  ")); err != nil {
+		if _, err := fmt.Fprintln(h.env.Out, strings.Join(line, "  ")); err != nil {
 			return err
 		}
 	}
 	if !r.Needed() {
 		message = r.Session + ": nothing is missing"
 		if n := r.Count(outbox.HeldBack) + r.Count(outbox.Lost); n > 0 {
-			message = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, plural(n, "op"))
+			message = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, cli.Plural(n, "op"))
 		}
 	}
 	if message == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(h.env.out, message)
+	_, err := fmt.Fprintln(h.env.Out, message)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -20,7 +21,7 @@ func checkOps(args []string) error {
 	for i, op := range args {
 		args[i] = strings.TrimSpace(op)
 		if _, err := ulid.ParseStrict(args[i]); err != nil {
-			return fault.Usage.With("%q is not an op id: op ids have 26 letters and digits, and mooring outbox list shows them", sanitizeLine(op))
+			return fault.Usage.With("%q is not an op id: op ids have 26 letters and digits, and mooring outbox list shows them", cli.SanitizeLine(op))
 		}
 	}
 	return nil
@@ -32,7 +33,7 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 		Short:   "Commit failed ops again, under new op ids",
 		Long:    "Commit failed ops again. Each gets a new op id, which is printed; the old one keeps its\noutcome.",
 		Example: "  mooring outbox retry 01J…",
-		Args:    argCount(1, -1),
+		Args:    cli.ArgCount(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOps(args); err != nil {
 				return err
@@ -43,7 +44,7 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 					if err != nil {
 						return explainState(ctx, h, c.Outbox(), op, err, "retry commits ops again that did not apply")
 					}
-					err = h.env.print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
+					err = h.env.Print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
 					if err == nil {
 						err = checkNotStopped(ctx, c.Outbox(), op, "committed again and not sent")
 					}
@@ -67,7 +68,7 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 			"recorded it: then its outcome stands. The other ops of an atomic batch are given up with it.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox drop 01J…",
-		Args:    argCount(1, -1),
+		Args:    cli.ArgCount(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOps(args); err != nil {
 				return err
@@ -104,10 +105,10 @@ func printDropped(ctx context.Context, h *homeFlags, box *outbox.Box, op string)
 	if len(rows) > 0 && !rows[0].State.Finished() {
 		left, state, message = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
 	}
-	if h.env.json {
-		return left, h.env.printJSON(map[string]string{"op": op, "state": state})
+	if h.env.JSON {
+		return left, h.env.PrintJSON(map[string]string{"op": op, "state": state})
 	}
-	_, err = fmt.Fprintf(h.env.out, "%s  %s\n", op, message)
+	_, err = fmt.Fprintf(h.env.Out, "%s  %s\n", op, message)
 	return left, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
@@ -48,7 +49,7 @@ func TestOutboxShowsAttempts(t *testing.T) {
 	op := strings.Fields(r.okIn(putLine("a"), "session", "append", id))[0]
 	// A drain says what held it up: a proxy without its server.
 	got := r.runIn("", "outbox", "drain", "--timeout", "300ms")
-	if got.code != exitRefused || !strings.Contains(got.err, "still in the outbox: unavailable: what listens at mooring://") || !strings.Contains(got.err, "is it a Mooring server, and well?") {
+	if got.code != cli.ExitRefused || !strings.Contains(got.err, "still in the outbox: unavailable: what listens at mooring://") || !strings.Contains(got.err, "is it a Mooring server, and well?") {
 		t.Errorf("drain: %+v", got)
 	}
 	rows := r.listed("--state", "pending,in_flight")
@@ -112,7 +113,7 @@ func TestOutboxListFindsItsSession(t *testing.T) {
 		t.Errorf("none has failed:\n%s", out)
 	}
 	for _, args := range [][]string{{"--session", "ses_unknown"}, {"--session", "ses_" + nobody}, {"--session", "ses_" + nobody, "--state", "failed"}, {"--batch", nobody}} {
-		r.fails(exitRefused, "not_found: ", append([]string{"outbox", "list"}, args...)...)
+		r.fails(cli.ExitRefused, "not_found: ", append([]string{"outbox", "list"}, args...)...)
 	}
 	// An id that two sessions have is not guessed.
 	second := newCLI(t, "")
@@ -134,11 +135,11 @@ func TestDropAndRetryTell(t *testing.T) {
 	id := r.create("ses_dropped")
 	refused := r.runIn(`{"method":"appendText","key":"part/m/p","offset":0,"text":"x"}`, "session", "append", id, "--wait")
 	failed, acked := strings.Fields(refused.out)[0], r.listed()[0].Op
-	r.fails(exitRefused, "bad_argument: op "+failed+" is failed: drop gives up ops that are not answered yet; it blocks nothing", "outbox", "drop", failed)
-	r.fails(exitRefused, "bad_argument: op "+acked+" is acked: drop gives up", "outbox", "drop", acked)
-	r.fails(exitRefused, "bad_argument: op "+acked+" is acked: retry commits ops again that did not apply", "outbox", "retry", acked)
+	r.fails(cli.ExitRefused, "bad_argument: op "+failed+" is failed: drop gives up ops that are not answered yet; it blocks nothing", "outbox", "drop", failed)
+	r.fails(cli.ExitRefused, "bad_argument: op "+acked+" is acked: drop gives up", "outbox", "drop", acked)
+	r.fails(cli.ExitRefused, "bad_argument: op "+acked+" is acked: retry commits ops again that did not apply", "outbox", "retry", acked)
 	got := r.runIn("", "outbox", "status")
-	if got.code != exitOK || !strings.Contains(got.err, "1 op did not apply: mooring outbox list --state failed,skipped") || !strings.Contains(got.err, "30 days") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "1 op did not apply: mooring outbox list --state failed,skipped") || !strings.Contains(got.err, "30 days") {
 		t.Errorf("status: %+v", got)
 	}
 	r.stop()
@@ -170,13 +171,13 @@ func TestOutboxURL(t *testing.T) {
 		p.start()
 		return p.end(), p.out.String() + p.err.String()
 	}
-	if code, message := env(url, "session", "show", "ses_pg"); code != exitOK || !strings.Contains(message, id) {
+	if code, message := env(url, "session", "show", "ses_pg"); code != cli.ExitOK || !strings.Contains(message, id) {
 		t.Errorf("by the environment: exit %d, %s", code, message)
 	}
 	if _, err := os.Stat(r.home() + "/outbox.db"); err == nil {
 		t.Error("there is an outbox in the home folder")
 	}
-	if code, message := env("", "session", "show", "ses_pg"); code != exitRefused || !strings.Contains(message, "not_found") {
+	if code, message := env("", "session", "show", "ses_pg"); code != cli.ExitRefused || !strings.Contains(message, "not_found") {
 		t.Errorf("by an empty variable: exit %d, %s", code, message)
 	}
 }
@@ -218,7 +219,7 @@ func TestDamagedOps(t *testing.T) {
 		t.Errorf("the list is %s", list)
 	}
 	r.start()
-	r.fails(exitRefused, "outbox_damaged", "outbox", "drain", "--timeout", "20s")
+	r.fails(cli.ExitRefused, "outbox_damaged", "outbox", "drain", "--timeout", "20s")
 	if failed := r.listed("--state", "failed"); len(failed) != 1 || failed[0].Batch != rows[1].Batch || !strings.Contains(failed[0].LastError, "damaged") {
 		t.Errorf("failed: %+v", failed)
 	}
@@ -235,7 +236,7 @@ func TestAHomeThatOthersMayWriteTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"outbox", "status"}, {"key"}, {"session", "list"}} {
-		if code, _, text := command(t, append(args, "--home", home)...); code != exitUsage || !strings.Contains(text, "every user may write to the home folder") {
+		if code, _, text := command(t, append(args, "--home", home)...); code != cli.ExitUsage || !strings.Contains(text, "every user may write to the home folder") {
 			t.Errorf("mooring %s: exit %d, %q", args, code, text)
 		}
 	}

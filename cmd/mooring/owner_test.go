@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -25,7 +26,7 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 	r.ok("redeem", team)
 	owner := strings.TrimSpace(string(readFile(t, r.owner()[1:])))
 	for arg, words := range map[string]string{owners: "the owner's ref of its session", r.owner(): "the root ref of its space", owner: "the root ref of its space"} {
-		r.fails(exitUsage, "this is "+words+", and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it", "revoke", arg)
+		r.fails(cli.ExitUsage, "this is "+words+", and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it", "revoke", arg)
 	}
 	asked := func(arg, answer, words string, want int) {
 		t.Helper()
@@ -36,8 +37,8 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 		}
 		term.until(words)
 	}
-	asked(owners, "no\r", "for good? Type yes: ", exitRefused)
-	asked(r.owner(), "\r", "nothing was done", exitRefused)
+	asked(owners, "no\r", "for good? Type yes: ", cli.ExitRefused)
+	asked(r.owner(), "\r", "nothing was done", cli.ExitRefused)
 	r.okIn(putLine("a"), "session", "append", id, "--wait")
 	r.ok("session", "list")
 
@@ -48,12 +49,12 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 	if out := r.ok("revoke", team); out != "revoked; 1 ref died\n" {
 		t.Errorf("a share of the space: %q", out)
 	}
-	asked(owners, "yes\r", "for good? Type yes: ", exitOK)
-	r.fails(exitRefused, "revoked", "session", "show", id)
+	asked(owners, "yes\r", "for good? Type yes: ", cli.ExitOK)
+	r.fails(cli.ExitRefused, "revoked", "session", "show", id)
 	if out := r.ok("revoke", r.owner(), "--yes"); !strings.HasPrefix(out, "revoked; ") {
 		t.Errorf("the root: %q", out)
 	}
-	r.fails(exitRefused, "revoked", "session", "list")
+	r.fails(cli.ExitRefused, "revoked", "session", "list")
 }
 
 // A rotation that is kept in a home folder leaves owner.ref dead, which it says, and
@@ -64,7 +65,7 @@ func TestStaleOwnerFileIsReported(t *testing.T) {
 	r.ok("session", "list", "--owner", r.owner())
 	got := r.runIn("", "rotate", mustRef(t, r.owner()).Target())
 	fresh, _, _ := strings.Cut(got.out, "\n")
-	if got.code != exitOK || !strings.Contains(got.err, "holds a dead one now: mooring rotate "+fresh+" --to FILE") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "holds a dead one now: mooring rotate "+fresh+" --to FILE") {
 		t.Errorf("rotate: %+v", got)
 	}
 	r.stop()
@@ -99,7 +100,7 @@ func plainServe(t *testing.T, args ...string) (printed, log string) {
 	n, err := out.Read(buf)
 	stop()
 	rest, _ := io.ReadAll(out) // of a pipe in this process
-	if c := <-code; c != exitOK || err != nil {
+	if c := <-code; c != cli.ExitOK || err != nil {
 		t.Errorf("serve: exit %d, %v, %s", c, err, errOut.String())
 	}
 	return string(buf[:n]) + string(rest), errOut.String()

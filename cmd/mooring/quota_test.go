@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestAQuotaShowsInTheOutboxAndGoesAway(t *testing.T) {
@@ -23,7 +25,7 @@ func TestAQuotaShowsInTheOutboxAndGoesAway(t *testing.T) {
 	if len(waits) != 1 {
 		t.Fatalf("%+v", waits)
 	}
-	if got := r.runIn("", "outbox", "drain", "--timeout", "900ms"); got.code != exitRefused || !strings.Contains(got.err, "still in the outbox: quota_exceeded") {
+	if got := r.runIn("", "outbox", "drain", "--timeout", "900ms"); got.code != cli.ExitRefused || !strings.Contains(got.err, "still in the outbox: quota_exceeded") {
 		t.Errorf("drain: %+v", got)
 	}
 	if st := r.ok("outbox", "status"); !strings.Contains(st, "quota_exceeded") || !strings.Contains(st, "--session-quota") || strings.Contains(st, "stopped") {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A ref that was shared --with-children: REF/ID stands for a session below in every command that takes a
@@ -49,7 +51,7 @@ func TestShareWithChildren(t *testing.T) {
 	r.refusedAs(guest, "", []string{"not_found"}, "session", "show", reader+"/"+id)
 	for words, args := range map[string][]string{"has one /": {"session", "show", reader + "/" + child + "/" + grand}, "ends nothing": {"revoke", reader + "/" + child},
 		"another ref": {"redeem", reader + "/" + child}} {
-		if got := r.runAs(guest, "", args...); got.code != exitUsage || !strings.Contains(got.err, words) {
+		if got := r.runAs(guest, "", args...); got.code != cli.ExitUsage || !strings.Contains(got.err, words) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
@@ -68,9 +70,9 @@ func TestShareWithChildren(t *testing.T) {
 		"in children the ref would carry append": {"--rights", "read", "--with-children", "--child-rights", "append"}, "name some of read": {"--rights", "read,share", "--with-children", "--child-rights", "share"},
 		"is not a right": {"--rights", "read", "--with-children", "--child-rights", "fly"},
 	} {
-		r.fails(exitUsage, words, append([]string{"share", id}, args...)...)
+		r.fails(cli.ExitUsage, words, append([]string{"share", id}, args...)...)
 	}
-	r.fails(exitRefused, "not for this kind of ref", "share", r.owner(), "--rights", "read", "--with-children")
+	r.fails(cli.ExitRefused, "not for this kind of ref", "share", r.owner(), "--rights", "read", "--with-children")
 	audited := func(of string) (n int) {
 		for _, row := range r.auditRows(of) {
 			if row.Act == "revoke" {

@@ -14,21 +14,22 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func redeemCmd(sh *cliEnv) *cobra.Command {
+func redeemCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redeem REF",
 		Short: "Redeem a ref and print what it allows",
 		Long: "Redeem a ref and print what it allows, for how long, at which epoch and cursor. A valid ref\n" +
 			"is stored in the home folder: from then on its session's id can stand for it.\n\n" + refHelp,
 		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			ref, id, err := h.ref(ctx, args[0])
@@ -80,7 +81,7 @@ func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, AskKinds: g.AskKinds, AnswerKinds: g.AnswerKinds, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: cli.UnixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, AskKinds: g.AskKinds, AnswerKinds: g.AnswerKinds, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Children != 0 {
 		s.Children = g.Children.Names()
@@ -116,8 +117,8 @@ type shownRedeem struct {
 
 func printRedeemed(h *homeFlags, d client.Description) error {
 	g := showGrant(d)
-	if h.env.json {
-		if err := h.env.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, unixMs(d.Now)}); err != nil {
+	if h.env.JSON {
+		if err := h.env.PrintJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, cli.UnixMs(d.Now)}); err != nil {
 			return err
 		}
 		return deadError(d)
@@ -126,9 +127,9 @@ func printRedeemed(h *homeFlags, d client.Description) error {
 	add := func(name, value string) { rows = append(rows, []string{name, value}) }
 	if g.Dead != "" {
 		add("allows", "nothing: "+g.Dead)
-		add("label", orDash(clipLine(g.Label)))
-		add("actor", orDash(clipLine(g.Actor)))
-		return errors.Join(writeTable(h.env.out, rows), deadError(d))
+		add("label", cli.OrDash(cli.ClipLine(g.Label)))
+		add("actor", cli.OrDash(cli.ClipLine(g.Actor)))
+		return errors.Join(cli.WriteTable(h.env.Out, rows), deadError(d))
 	}
 	add("allows", strings.Join(g.Rights, ","))
 	if len(g.Methods) > 0 {
@@ -166,14 +167,14 @@ func printRedeemed(h *homeFlags, d client.Description) error {
 		add("in children", strings.Join(g.Children, ","))
 	}
 	if g.MaxRedemptions > 0 {
-		add("redeemed", fmt.Sprintf("%d of %s", g.Redemptions, plural(int(g.MaxRedemptions), "time")))
+		add("redeemed", fmt.Sprintf("%d of %s", g.Redemptions, cli.Plural(int(g.MaxRedemptions), "time")))
 	}
 	if g.Seal != "" {
 		add("sealed", "yes, to "+g.Seal)
 	}
-	add("label", orDash(clipLine(g.Label)))
-	add("actor", orDash(clipLine(g.Actor)))
-	return writeTable(h.env.out, rows)
+	add("label", cli.OrDash(cli.ClipLine(g.Label)))
+	add("actor", cli.OrDash(cli.ClipLine(g.Actor)))
+	return cli.WriteTable(h.env.Out, rows)
 }
 
 // formatExpiry formats a time and the duration until then, by the server's clock.
@@ -183,7 +184,7 @@ func formatExpiry(at, now time.Time) string {
 	}
 	left := at.Sub(now)
 	if left <= 0 {
-		return formatTime(at) + " (past)"
+		return cli.FormatTime(at) + " (past)"
 	}
-	return fmt.Sprintf("%s (in %s)", formatTime(at), humantime.Duration(left))
+	return fmt.Sprintf("%s (in %s)", cli.FormatTime(at), humantime.Duration(left))
 }

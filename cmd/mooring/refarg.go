@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -96,8 +97,8 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 		return a
 	}
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
-		data, err := readFileLimited(ctx, name, maxRefFile)
-		if errors.Is(err, errStopped) {
+		data, err := cli.ReadFileLimited(ctx, name, maxRefFile)
+		if errors.Is(err, cli.ErrStopped) {
 			a.err = err
 			return a
 		}
@@ -114,7 +115,7 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 		default:
 			a.ref, a.err = parseRefText(text)
 			if a.err != nil {
-				a.err = fault.CodeOf(a.err).Because(a.err, "%s: %s", name, messageOf(a.err))
+				a.err = fault.CodeOf(a.err).Because(a.err, "%s: %s", name, cli.MessageOf(a.err))
 			}
 		}
 		return a
@@ -124,7 +125,7 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 		a.err = fault.Usage.With("REF is empty: give a ref's text, @FILE or an id")
 	case strings.Contains(text, "://"):
 		if a.ref, a.err = parseRefText(text); a.err != nil {
-			a.err = usageError{a.err}
+			a.err = cli.UsageError{Err: a.err}
 		}
 	default:
 		a.id = text

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -71,7 +72,7 @@ func TestRefArguments(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.arg, err, c.words)
 			continue
 		}
-		if _, is := err.(usageError); is != c.misspelt || fault.CodeOf(err) != fault.BadRefText && fault.CodeOf(err) != fault.Usage {
+		if _, is := err.(cli.UsageError); is != c.misspelt || fault.CodeOf(err) != fault.BadRefText && fault.CodeOf(err) != fault.Usage {
 			t.Errorf("%q: misspelt %v, %s", c.arg, is, fault.CodeOf(err))
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // names are what is in the rig's folder, hidden files too.
@@ -65,16 +67,16 @@ func TestShareToAFile(t *testing.T) {
 		code  int
 		words string
 	}{
-		"older.ref": {exitRefused, "exists already"}, "link.ref": {exitRefused, "exists already"}, "dangling.ref": {exitRefused, "exists already"},
-		"home": {exitUsage, "is a folder"}, "no/such/helper.ref": {exitRefused, "write the ref"},
+		"older.ref": {cli.ExitRefused, "exists already"}, "link.ref": {cli.ExitRefused, "exists already"}, "dangling.ref": {cli.ExitRefused, "exists already"},
+		"home": {cli.ExitUsage, "is a folder"}, "no/such/helper.ref": {cli.ExitRefused, "write the ref"},
 	} {
 		r.fails(c.code, c.words, "share", id, "--rights", "read", "--to", filepath.Join(r.dir, name))
 	}
-	r.fails(exitRefused, "exists already", "share", r.owner(), "--rights", "list", "--to", r.owner()[1:])
+	r.fails(cli.ExitRefused, "exists already", "share", r.owner(), "--rights", "list", "--to", r.owner()[1:])
 	fresh := filepath.Join(r.dir, "fresh.ref")
-	r.fails(exitRefused, "no ref for", "share", "ses_none", "--rights", "read", "--to", fresh)
+	r.fails(cli.ExitRefused, "no ref for", "share", "ses_none", "--rights", "read", "--to", fresh)
 	onAFullDisk(t, func(dir string) {
-		r.fails(exitRefused, "no space left", "share", id, "--rights", "read", "--to", filepath.Join(dir, "helper.ref"))
+		r.fails(cli.ExitRefused, "no space left", "share", id, "--rights", "read", "--to", filepath.Join(dir, "helper.ref"))
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 			t.Errorf("left on the full disk: %v, %v", left, err)
 		}
@@ -83,7 +85,7 @@ func TestShareToAFile(t *testing.T) {
 		t.Errorf("outbox: %+v, %d ops before", st, ops)
 	}
 	r.refusedAs(r.otherHome("helper"), "", []string{"the share was refused", "missing_right"}, "share", reader, "--rights", "read", "--to", fresh)
-	r.fails(exitRefused, "bad_argument", "share", r.owner(), "--rights", "read", "--to", fresh)
+	r.fails(cli.ExitRefused, "bad_argument", "share", r.owner(), "--rights", "read", "--to", fresh)
 	r.refusedAs(r.otherHome("helper"), "", []string{"not_an_owner"}, "rotate", reader, "--to", fresh)
 	r.refusedAs(r.otherHome("helper"), "", []string{"not_an_owner"}, "rotate", reader, "--to", filepath.Join(r.dir, "older.ref"))
 	if after := r.names(); !slices.Equal(after, before) || string(readFile(t, filepath.Join(r.dir, "older.ref"))) != "an older ref\n" {
@@ -103,12 +105,12 @@ func TestShareToAFile(t *testing.T) {
 	if id, text := strings.TrimSpace(r.ok("share", id, "--rights", "read", "--to", fifo)), <-piped; !strings.Contains(text, "/"+id+"#") {
 		t.Errorf("the pipe gives %d bytes without %s", len(text), id)
 	}
-	r.fails(exitRefused, "was made, and could not be written", "share", id, "--rights", "read", "--to", "/dev/full")
+	r.fails(cli.ExitRefused, "was made, and could not be written", "share", id, "--rights", "read", "--to", "/dev/full")
 
 	// Without a server the share is durable, and so is its file.
 	r.stop()
 	got := r.runIn("", "share", id, "--rights", "read", "--to", fresh)
-	if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") || !strings.HasPrefix(string(readFile(t, fresh)), "mooring://") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "durable in the outbox") || !strings.HasPrefix(string(readFile(t, fresh)), "mooring://") {
 		t.Errorf("offline: %+v", got)
 	}
 	r.start()

@@ -15,10 +15,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func refsCmd(sh *cliEnv) *cobra.Command {
+func refsCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refs REF",
 		Short: "Show the tree of refs below one, with their uses",
@@ -26,9 +27,9 @@ func refsCmd(sh *cliEnv) *cobra.Command {
 			"used, how often, and whether it is valid. It needs the right to revoke; mooring revoke ends\n" +
 			"any of them. The tree of a space's ref includes its sessions' refs.\n\n" + refHelp,
 		Example: "  mooring refs ses_01J…\n  mooring refs @srv/owner.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return printTree(ctx, h, c, args[0])
@@ -48,12 +49,12 @@ func printTree(ctx context.Context, h *homeFlags, c *client.Client, arg string) 
 	if s != nil {
 		tree = s.Refs
 	}
-	d := treePrinter{out: h.env.out}
+	d := treePrinter{out: h.env.Out}
 	for info, err := range tree(ctx, "") {
 		switch {
 		case err != nil:
-		case h.env.json:
-			err = h.env.printJSON(showRef(&info))
+		case h.env.JSON:
+			err = h.env.PrintJSON(showRef(&info))
 		default:
 			err = d.add(info)
 		}
@@ -77,8 +78,8 @@ type shownRef struct {
 }
 
 func showRef(r *client.RefInfo) shownRef {
-	return shownRef{shownGrant: showGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: unixMs(r.Created),
-		LastUsed: unixMs(r.LastUsed), Uses: r.Uses, State: stateOf(r), Revoked: unixMs(r.Revoked), RevokedBy: r.RevokedBy}
+	return shownRef{shownGrant: showGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: cli.UnixMs(r.Created),
+		LastUsed: cli.UnixMs(r.LastUsed), Uses: r.Uses, State: stateOf(r), Revoked: cli.UnixMs(r.Revoked), RevokedBy: r.RevokedBy}
 }
 
 // stateOf returns whether a ref lives, or why it is dead.
@@ -132,12 +133,12 @@ func limitsOf(r *client.RefInfo) string {
 		add("sealed")
 	}
 	if !r.Expires.IsZero() {
-		add("until %s", formatTime(r.Expires))
+		add("until %s", cli.FormatTime(r.Expires))
 	}
 	if r.MaxRedemptions != 0 {
 		add("%d of %d redeemed", r.Redemptions, r.MaxRedemptions)
 	}
-	return orDash(strings.Join(limits, ", "))
+	return cli.OrDash(strings.Join(limits, ", "))
 }
 
 // treePrinter prints a tree as it arrives, depth first: a table in pieces, in which each ref is
@@ -201,7 +202,7 @@ func (d *treePrinter) flush(all bool) error {
 		}
 	}
 	d.pending = d.pending[:0]
-	return writeTable(d.out, d.padColumns(rows))
+	return cli.WriteTable(d.out, d.padColumns(rows))
 }
 
 // padColumns pads the columns of rows to at least the widths of earlier rows.
@@ -226,6 +227,6 @@ func treeRow(r *client.RefInfo, lead string) []string {
 	if r.Owner {
 		rights += " (owner)"
 	}
-	return []string{lead + r.Ref, orDash(clipLine(r.Label)), orDash(clipLine(r.Actor)), rights, limitsOf(r),
-		formatTime(r.Created), formatTime(r.LastUsed), fmt.Sprint(r.Uses), stateOf(r)}
+	return []string{lead + r.Ref, cli.OrDash(cli.ClipLine(r.Label)), cli.OrDash(cli.ClipLine(r.Actor)), rights, limitsOf(r),
+		cli.FormatTime(r.Created), cli.FormatTime(r.LastUsed), fmt.Sprint(r.Uses), stateOf(r)}
 }

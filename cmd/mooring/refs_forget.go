@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -28,7 +29,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 			"REF is the ref's text, @FILE that contains it, its id, or the id of a session of which the home\n" +
 			"folder knows one ref.",
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			work := h.withOfflineClient // nothing has to be sent
 			if force {
@@ -61,7 +62,7 @@ func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, 
 	case rotating && !force:
 		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
-		return fault.InUse.With("%s to be sent under this ref: mooring outbox drain sends them, and --force gives them up", plural(len(queued), "op"))
+		return fault.InUse.With("%s to be sent under this ref: mooring outbox drain sends them, and --force gives them up", cli.Plural(len(queued), "op"))
 	case saved.Rotated && !force:
 		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or give --force")
 	case saved.Role == outbox.SessionOwner && !force:
@@ -90,13 +91,13 @@ func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, 
 	if err := c.Outbox().DropRef(ctx, saved.ID, force); err != nil {
 		return err
 	}
-	if h.env.json {
-		return h.env.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
+	if h.env.JSON {
+		return h.env.PrintJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(h.env.err, "%s may have reached the server already: their outcomes will not be known here\n", plural(len(left), "op"))
+		fmt.Fprintf(h.env.Err, "%s may have reached the server already: their outcomes will not be known here\n", cli.Plural(len(left), "op"))
 	}
-	_, err = fmt.Fprintf(h.env.out, "forgot %s\n", saved.ID)
+	_, err = fmt.Fprintf(h.env.Out, "forgot %s\n", saved.ID)
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -151,7 +152,7 @@ func TestRotate(t *testing.T) {
 
 		// The space's: the file is the new one's, the copy of the old is dead.
 		got := r.runIn("", "rotate", r.owner(), "--to", r.owner()[1:], "--json")
-		if got.code != exitOK || strings.Contains(got.out, "#") {
+		if got.code != cli.ExitOK || strings.Contains(got.out, "#") {
 			t.Fatalf("rotate the root: %+v", got)
 		}
 		r.ok("session", "list")
@@ -171,7 +172,7 @@ func TestRotateRunAgain(t *testing.T) {
 	id := r.create("ses_again")
 	fresh := strings.Fields(r.ok("rotate", r.owner()))[0]
 	got := r.runIn("", "rotate", r.owner(), "--to", r.owner()[1:])
-	if got.code != exitOK || !strings.HasPrefix(got.out, fresh+"\nreplaced before: ") {
+	if got.code != cli.ExitOK || !strings.HasPrefix(got.out, fresh+"\nreplaced before: ") {
 		t.Fatalf("rotated again: %+v", got)
 	}
 	if ref, err := capability.ParseRef(strings.TrimSpace(string(readFile(t, r.owner()[1:])))); err != nil || ref.ID != fresh {
@@ -182,7 +183,7 @@ func TestRotateRunAgain(t *testing.T) {
 	// Without a server it is begun, and says so; the next command finds it done.
 	r.stop()
 	for _, arg := range []string{id, r.owner()} {
-		r.fails(exitRefused, "goes on with the next command", "rotate", arg)
+		r.fails(cli.ExitRefused, "goes on with the next command", "rotate", arg)
 	}
 	r.start()
 	r.ok("session", "list")
@@ -275,7 +276,7 @@ func TestForgetARotatedRef(t *testing.T) {
 	r.create("ses_queue")
 	old := mustRef(t, r.owner())
 	fresh := strings.Fields(r.ok("rotate", r.owner()))[0]
-	r.fails(exitRefused, "perhaps the only copy", "refs", "forget", fresh)
+	r.fails(cli.ExitRefused, "perhaps the only copy", "refs", "forget", fresh)
 	r.stop()
 	offline, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(r.home()), Offline: true})
 	if err != nil {
@@ -292,9 +293,9 @@ func TestForgetARotatedRef(t *testing.T) {
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.fails(exitRefused, "1 op to be sent", "refs", "forget", fresh)
-	r.fails(exitRefused, "goes on with the next command", "rotate", fresh)
-	r.fails(exitRefused, "being rotated", "refs", "forget", fresh)
+	r.fails(cli.ExitRefused, "1 op to be sent", "refs", "forget", fresh)
+	r.fails(cli.ExitRefused, "goes on with the next command", "rotate", fresh)
+	r.fails(cli.ExitRefused, "being rotated", "refs", "forget", fresh)
 	r.ok("refs", "forget", fresh, "--force")
 }
 
@@ -326,7 +327,7 @@ func TestAdminRotateOwner(t *testing.T) {
 			return result{code, out.String(), errOut.String()}
 		}
 		if database == "" {
-			if got := rescue(); got.code != exitRefused || !strings.Contains(got.err, "in_use") || !strings.Contains(got.err, "stop it first") {
+			if got := rescue(); got.code != cli.ExitRefused || !strings.Contains(got.err, "in_use") || !strings.Contains(got.err, "stop it first") {
 				t.Errorf("while the server runs: %+v", got)
 			}
 			r.stop()
@@ -335,7 +336,7 @@ func TestAdminRotateOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := rescue("--advertise", "mooring://"+r.proxy.Addr())
-		if got.code != exitOK || !strings.Contains(got.out, file) || strings.Contains(got.out+got.err, "#") {
+		if got.code != cli.ExitOK || !strings.Contains(got.out, file) || strings.Contains(got.out+got.err, "#") {
 			t.Fatalf("rescue: %+v", got)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -355,7 +356,7 @@ func TestAdminRotateOwner(t *testing.T) {
 			r.stop()
 		}
 		before := readFile(t, file)
-		if got := rescue("--json"); got.code != exitOK || !strings.Contains(got.out, `"replaced":"spc_`) {
+		if got := rescue("--json"); got.code != cli.ExitOK || !strings.Contains(got.out, `"replaced":"spc_`) {
 			t.Errorf("again: %+v", got)
 		}
 		if after := readFile(t, file); string(after) == string(before) || strings.Split(string(after), "/spc_")[0] != strings.Split(string(before), "/spc_")[0] {
@@ -364,7 +365,7 @@ func TestAdminRotateOwner(t *testing.T) {
 	})
 	wrong := t.TempDir()
 	for _, dir := range []string{filepath.Join(wrong, "none"), wrong} {
-		if code, _, message := command(t, "admin", "rotate-owner", "--data", dir); code != exitUsage || !strings.Contains(message, dir) {
+		if code, _, message := command(t, "admin", "rotate-owner", "--data", dir); code != cli.ExitUsage || !strings.Contains(message, dir) {
 			t.Errorf("a folder without a server: exit %d, %s", code, message)
 		}
 	}

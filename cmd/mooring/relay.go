@@ -21,6 +21,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
@@ -49,7 +50,7 @@ func addPassword(u *url.URL) {
 	}
 }
 
-func relayCmd(sh *cliEnv) *cobra.Command {
+func relayCmd(env *cli.Env) *cobra.Command {
 	var o relayOptions
 	cmd := &cobra.Command{
 		Use:   "relay",
@@ -63,9 +64,9 @@ func relayCmd(sh *cliEnv) *cobra.Command {
 			"says where opencode's own API is (opencode --port 4096): then it is read there at the next start.\n" +
 			"A password of that API is taken from " + passwordEnv + ", its user from " + usernameEnv + ".",
 		Example: "  mooring relay --to @data/owner.ref\n  mooring relay --to @create.ref --opencode http://127.0.0.1:4096",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runRelay(cmd.Context(), h, o) }
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "a REF that may create sessions in the space where opencode's are kept")
@@ -102,7 +103,7 @@ func (o *relayOptions) check() (list []*url.URL, err error) {
 
 // checkRelayListen refuses a --listen of a relay that others reach.
 func checkRelayListen(address string) error {
-	if err := checkListen("--listen", address); err != nil {
+	if err := cli.CheckListen("--listen", address); err != nil {
 		return err
 	}
 	if !loopback.Is(address) {
@@ -154,7 +155,7 @@ func runRelay(ctx context.Context, h *homeFlags, o relayOptions) (err error) {
 
 // listenRelay listens for the one relay of the home folder. leave ends both.
 func listenRelay(ctx context.Context, h *homeFlags, address string) (ln net.Listener, leave func(), err error) {
-	if ln, err = listenTCP(ctx, "--listen", address); err != nil {
+	if ln, err = cli.ListenTCP(ctx, "--listen", address); err != nil {
 		return nil, nil, err
 	}
 	unlock, err := lockRelay(ctx, h)
@@ -173,7 +174,7 @@ func newRelay(ctx context.Context, h *homeFlags, cfg relay.Config) (r *relay.Rel
 	if cfg.Dir, err = relayDir(h); err != nil {
 		return nil, err
 	}
-	cfg.Log = slog.New(slog.NewTextHandler(escapeInvisible(h.env.err), nil))
+	cfg.Log = slog.New(slog.NewTextHandler(cli.EscapeInvisible(h.env.Err), nil))
 	return relay.New(ctx, cfg)
 }
 
@@ -214,14 +215,14 @@ func checkRelaySpace(ctx context.Context, h *homeFlags, c *client.Client, space 
 	case code.Authority():
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	fmt.Fprintf(h.env.err, "the server is away (%s): what opencode shares is kept here until it is back\n", sanitizeLine(messageOf(err)))
+	fmt.Fprintf(h.env.Err, "the server is away (%s): what opencode shares is kept here until it is back\n", cli.SanitizeLine(cli.MessageOf(err)))
 	return nil
 }
 
 // announceRelay prints where the relay listens, and what opencode's config is to say.
 func announceRelay(h *homeFlags, ln net.Listener, to capability.Ref) error {
 	at := "http://" + ln.Addr().String()
-	return h.env.print(map[string]string{"url": at, "to": to.WebAddress()},
+	return h.env.Print(map[string]string{"url": at, "to": to.WebAddress()},
 		"relaying opencode's shares to %s\nput this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", to.WebAddress(), at)
 }
 
@@ -275,7 +276,7 @@ func whileReporting(ctx context.Context, h *homeFlags, c *client.Client, work fu
 func sayPending(ctx context.Context, h *homeFlags, c *client.Client) {
 	h.drainBriefly(ctx, c)
 	if st, err := c.Outbox().Queue(ctx); err == nil && st.Unfinished() > 0 {
-		fmt.Fprintf(h.env.err, "stopped: %s in the outbox, which the next command in this home folder sends\n", plural(st.Unfinished(), "op"))
+		fmt.Fprintf(h.env.Err, "stopped: %s in the outbox, which the next command in this home folder sends\n", cli.Plural(st.Unfinished(), "op"))
 	}
 }
 
@@ -300,7 +301,7 @@ func reportRelay(ctx context.Context, h *homeFlags, c *client.Client) {
 			why := blockedBy(ctx, c)
 			switch n := st.Unfinished(); {
 			case why == nil && away != "" && n == 0:
-				fmt.Fprintln(h.env.err, "the server is back: all is sent")
+				fmt.Fprintln(h.env.Err, "the server is back: all is sent")
 				away, since = "", time.Time{}
 			case why == nil || n == 0:
 				since = time.Time{}
@@ -309,11 +310,11 @@ func reportRelay(ctx context.Context, h *homeFlags, c *client.Client) {
 			case now.Sub(since) < quietWait:
 			case reason(why) != away || now.Sub(shown) > time.Minute:
 				away, shown = reason(why), now
-				fmt.Fprintf(h.env.err, "waiting (%s in the outbox): %s\n", plural(n, "op"), away)
+				fmt.Fprintf(h.env.Err, "waiting (%s in the outbox): %s\n", cli.Plural(n, "op"), away)
 			}
 		}
 	}
 }
 
 // reason returns an error on one line, without what changes from one try to the next.
-func reason(err error) string { return strings.TrimSpace(sanitizeLine(err.Error())) }
+func reason(err error) string { return strings.TrimSpace(cli.SanitizeLine(err.Error())) }

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/relay/relaytest"
 	"github.com/mooring-rpc/mooring/internal/seed"
@@ -204,7 +205,7 @@ func TestARelayThatIsKilled(t *testing.T) {
 		})
 	}
 	code, list, message := command(t, "session", "list", "--json", "--owner", "@"+filepath.Join(dir, "data", "owner.ref"), "--home", filepath.Join(dir, "other"))
-	if code != exitOK || strings.Count(list, "\n") != len(shares) {
+	if code != cli.ExitOK || strings.Count(list, "\n") != len(shares) {
 		t.Errorf("the sessions are\n%s%s", list, message)
 	}
 }
@@ -237,7 +238,7 @@ func (p *process) stopped() {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		p.r.t.Fatal(err)
 	}
-	if code := p.end(); code != exitOK {
+	if code := p.end(); code != cli.ExitOK {
 		p.r.t.Errorf("mooring %s, interrupted: exit %d, %q", p.args, code, p.err.String())
 	}
 }
@@ -252,8 +253,8 @@ func TestRelayCommand(t *testing.T) {
 	if want := "relaying opencode's shares to http://" + r.proxy.Addr() + "\nput this into opencode.json: { \"enterprise\": { \"url\": \"http://" + at + "\" } }\n"; said != want {
 		t.Errorf("it says %q, want %q", said, want)
 	}
-	r.fails(exitRefused, "another program listens there", "relay", "--to", r.owner(), "--listen", at)
-	r.fails(exitRefused, "another mooring relay runs with the home folder", "relay", "--to", r.owner(), "--listen", "127.0.0.1:0")
+	r.fails(cli.ExitRefused, "another program listens there", "relay", "--to", r.owner(), "--listen", at)
+	r.fails(cli.ExitRefused, "another mooring relay runs with the home folder", "relay", "--to", r.owner(), "--listen", "127.0.0.1:0")
 	r.stop()
 	var made struct{ ID, URL, Secret string }
 	if !send(t, "POST", "http://"+at+"/api/share", `{"sessionID":"ses_x"}`, &made) {
@@ -289,17 +290,17 @@ func TestRelayCommand(t *testing.T) {
 		words string
 		args  []string
 	}{
-		{exitUsage, "say where to", nil},
-		{exitUsage, "serves this machine alone", []string{"--to", r.owner(), "--listen", "0.0.0.0:7601"}},
-		{exitUsage, "not HOST:PORT", []string{"--to", r.owner(), "--listen", "7601"}},
-		{exitUsage, "is not an address of this machine", []string{"--to", r.owner(), "--opencode", "http://example.org:1"}},
-		{exitUsage, "http://opencode:xxxxx@example.org:1", []string{"--to", r.owner(), "--opencode", "http://opencode:password@example.org:1"}},
-		{exitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "opencode:password@127.0.0.1:1"}},
-		{exitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "http://opencode:password@127.0.0.1:x"}},
-		{exitUsage, "must be a space's ref", []string{"--to", session, "--listen", "127.0.0.1:0"}},
-		{exitRefused, "list", []string{"--to", reader, "--listen", "127.0.0.1:0"}},
-		{exitRefused, "", []string{"--to", reader[:len(reader)-2] + "AA", "--listen", "127.0.0.1:0"}},
-		{exitRefused, "no such file", []string{"--to", "@" + filepath.Join(r.dir, "none.ref"), "--listen", "127.0.0.1:0"}},
+		{cli.ExitUsage, "say where to", nil},
+		{cli.ExitUsage, "serves this machine alone", []string{"--to", r.owner(), "--listen", "0.0.0.0:7601"}},
+		{cli.ExitUsage, "not HOST:PORT", []string{"--to", r.owner(), "--listen", "7601"}},
+		{cli.ExitUsage, "is not an address of this machine", []string{"--to", r.owner(), "--opencode", "http://example.org:1"}},
+		{cli.ExitUsage, "http://opencode:xxxxx@example.org:1", []string{"--to", r.owner(), "--opencode", "http://opencode:password@example.org:1"}},
+		{cli.ExitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "opencode:password@127.0.0.1:1"}},
+		{cli.ExitUsage, "--opencode is not an address", []string{"--to", r.owner(), "--opencode", "http://opencode:password@127.0.0.1:x"}},
+		{cli.ExitUsage, "must be a space's ref", []string{"--to", session, "--listen", "127.0.0.1:0"}},
+		{cli.ExitRefused, "list", []string{"--to", reader, "--listen", "127.0.0.1:0"}},
+		{cli.ExitRefused, "", []string{"--to", reader[:len(reader)-2] + "AA", "--listen", "127.0.0.1:0"}},
+		{cli.ExitRefused, "no such file", []string{"--to", "@" + filepath.Join(r.dir, "none.ref"), "--listen", "127.0.0.1:0"}},
 	} {
 		args := append([]string{"relay"}, q.args...)
 		if q.words == "must be a space's ref" {
@@ -313,7 +314,7 @@ func TestRelayCommand(t *testing.T) {
 		}
 	}
 	code, help, _ := command(t, "relay", "--help")
-	if code != exitOK || !strings.Contains(help, "mooring relay --to @data/owner.ref") {
+	if code != cli.ExitOK || !strings.Contains(help, "mooring relay --to @data/owner.ref") {
 		t.Errorf("the help is %s", help)
 	}
 }

@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // A session that is reverted and shown again, with a server and without one; and what is refused.
@@ -38,7 +40,7 @@ func TestRevert(t *testing.T) {
 	if out := r.ok("session", "search", id, "again"); strings.Contains(out, "msg_2") {
 		t.Errorf("it finds\n%s", out)
 	}
-	r.fails(exitRefused, "reverted", "session", "fork", id, "--at", "message/msg_2")
+	r.fails(cli.ExitRefused, "reverted", "session", "fork", id, "--at", "message/msg_2")
 	r.ok("session", "verify", id)
 	if out := r.ok("session", "unrevert", id); !strings.Contains(out, "message/msg_2 and what comes after it is shown again") {
 		t.Errorf("it says %s", out)
@@ -46,10 +48,10 @@ func TestRevert(t *testing.T) {
 	if got := r.ok("session", "ls", id); got != whole {
 		t.Errorf("shown again, it has\n%s, where there was\n%s", got, whole)
 	}
-	r.fails(exitRefused, "nothing to take back", "session", "unrevert", id)
-	r.fails(exitRefused, "there is no message/other", "session", "revert", id, "--to", "message/other")
+	r.fails(cli.ExitRefused, "nothing to take back", "session", "unrevert", id)
+	r.fails(cli.ExitRefused, "there is no message/other", "session", "revert", id, "--to", "message/other")
 	for _, to := range []string{"", "todo/1", "message/", "-1", "msg_2"} {
-		r.fails(exitUsage, "--to", "session", "revert", id, "--to="+to)
+		r.fails(cli.ExitUsage, "--to", "session", "revert", id, "--to="+to)
 	}
 
 	r.ok("session", "revert", id, "--to", "message/msg_2", "--json")
@@ -57,6 +59,6 @@ func TestRevert(t *testing.T) {
 	if got := r.ok("session", "ls", id); strings.Contains(got, "msg_2") || !strings.Contains(got, "msg_3") {
 		t.Errorf("settled, it has\n%s", got)
 	}
-	r.fails(exitRefused, "not_reverted", "session", "unrevert", id)
+	r.fails(cli.ExitRefused, "not_reverted", "session", "unrevert", id)
 	r.ok("session", "verify", id)
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func revokeCmd(sh *cliEnv) *cobra.Command {
+func revokeCmd(env *cli.Env) *cobra.Command {
 	var epoch, yes, takeOver bool
 	cmd := &cobra.Command{
 		Use:   "revoke REF",
@@ -33,12 +34,12 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 			"revoke by the right manage, where SPACE is a ref of the session's space; the session's\n" +
 			"owner's ref only with --take-over.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session, which begins a new epoch")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/REF-ID), also its owner's ref")
-	yesFlag(cmd, &yes)
+	cli.YesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return revokeRefs(ctx, h, c, args[0], epoch, yes || epoch, takeOver)
@@ -155,10 +156,10 @@ func confirmRevoke(ctx context.Context, h *homeFlags, tree func(context.Context,
 		}
 		break // the first is target itself
 	}
-	if !h.env.canAsk() {
+	if !h.env.CanAsk() {
 		return fault.Usage.With("this is %s, and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it with mooring rotate", label)
 	}
-	if !h.env.confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
+	if !h.env.Confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
 		return fault.Canceled.With("nothing was done")
 	}
 	*sure = true
@@ -220,7 +221,7 @@ func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, 
 		}
 		died, err := sp.Revoke(ctx, target)
 		if err == nil {
-			return h.env.print(map[string]any{"ref": target, "refs": died}, "revoked; %s died\n", plural(int(died), "ref"))
+			return h.env.Print(map[string]any{"ref": target, "refs": died}, "revoked; %s died\n", cli.Plural(int(died), "ref"))
 		}
 		if !refusedAuthority(err) {
 			return err
@@ -277,7 +278,7 @@ func refusedAuthority(err error) bool {
 }
 
 func printCut(h *homeFlags, cut client.Cut, target string, epoch bool) error {
-	if h.env.json {
+	if h.env.JSON {
 		shown := map[string]any{"cut": cut.Cursor}
 		if cut.ChildCount > 0 {
 			type childCut struct {
@@ -295,16 +296,16 @@ func printCut(h *homeFlags, cut client.Cut, target string, epoch bool) error {
 		} else {
 			shown["ref"] = target
 		}
-		return h.env.printJSON(shown)
+		return h.env.PrintJSON(shown)
 	}
 	below := ""
 	if cut.ChildCount > 0 {
-		below = ", and one in each of " + plural(cut.ChildCount, "session") + " below"
+		below = ", and one in each of " + cli.Plural(cut.ChildCount, "session") + " below"
 	}
 	if epoch {
-		_, err := fmt.Fprintf(h.env.out, "every share is revoked, the epoch is %d; the cut is at cursor %d%s\n", cut.Epoch, cut.Cursor, below)
+		_, err := fmt.Fprintf(h.env.Out, "every share is revoked, the epoch is %d; the cut is at cursor %d%s\n", cut.Epoch, cut.Cursor, below)
 		return err
 	}
-	_, err := fmt.Fprintf(h.env.out, "revoked; the cut is at cursor %d%s\n", cut.Cursor, below)
+	_, err := fmt.Fprintf(h.env.Out, "revoked; the cut is at cursor %d%s\n", cut.Cursor, below)
 	return err
 }

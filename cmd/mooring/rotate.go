@@ -13,10 +13,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func rotateCmd(sh *cliEnv) *cobra.Command {
+func rotateCmd(env *cli.Env) *cobra.Command {
 	var file string
 	var takeOver bool
 	cmd := &cobra.Command{
@@ -30,9 +31,9 @@ func rotateCmd(sh *cliEnv) *cobra.Command {
 			"the home folder continues the rotation. With --take-over SPACE/ID replaces the owner's ref of a\n" +
 			"session that another made; whoever has that one loses the session.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/ID), take it from its owner")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -49,7 +50,7 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 	if err != nil {
 		return err
 	}
-	file, err := newRefFile(name, true)
+	file, err := cli.NewRefFile(name, true)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 		old = s.Ref()
 		if h.refArg(ctx, arg).under != "" {
 			if !takeOver {
-				file.discard()
+				file.Discard()
 				return fault.Usage.With("this would replace the ref of the session's owner, who loses the session then: --take-over, if it is meant")
 			}
 			old.ID = "the owner's ref"
@@ -81,16 +82,16 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 		}
 	}
 	if err != nil {
-		file.discard()
+		file.Discard()
 		return explainPendingRotation(ctx, h, c, old.ID, err)
 	}
-	if err = errors.Join(file.write(fresh), file.commit()); err != nil {
+	if err = errors.Join(file.Write(fresh), file.Commit()); err != nil {
 		return fmt.Errorf("the rotation is done and the new ref is in the home folder; mooring rotate %s --to FILE writes another to a file: %w", fresh.ID, err)
 	}
 	if err := replaceRememberedOwner(h, old.ID, fresh.ID); err != nil {
 		return err
 	}
-	if h.env.json {
+	if h.env.JSON {
 		shown := map[string]any{"ref": fresh.ID, "replaced": old.ID}
 		if cut.Cursor != 0 {
 			shown["cut"] = cut.Cursor
@@ -98,15 +99,15 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 		if before {
 			shown["before"] = true
 		}
-		return h.env.printJSON(shown)
+		return h.env.PrintJSON(shown)
 	}
 	switch stale, from := strings.CutPrefix(arg, "@"); {
 	case name != "":
-		fmt.Fprintf(h.env.err, "the new ref is in %s\n", name)
+		fmt.Fprintf(h.env.Err, "the new ref is in %s\n", name)
 	case from:
-		fmt.Fprintf(h.env.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
+		fmt.Fprintf(h.env.Err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
 	case sp != nil:
-		fmt.Fprintf(h.env.err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
+		fmt.Fprintf(h.env.Err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
 	}
 	end := ""
 	if cut.Cursor != 0 {
@@ -116,7 +117,7 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 	if before {
 		how = "replaced before:"
 	}
-	_, err = fmt.Fprintf(h.env.out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
+	_, err = fmt.Fprintf(h.env.Out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprun"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
@@ -26,7 +27,7 @@ type runFlags struct {
 	startTimeout, stopTimeout           time.Duration
 }
 
-func runCmd(sh *cliEnv) *cobra.Command {
+func runCmd(env *cli.Env) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [--session REF] [--share-to FILE] -- COMMAND [ARGUMENT…]",
@@ -42,7 +43,7 @@ func runCmd(sh *cliEnv) *cobra.Command {
 		Example: "  mooring run --share-to phone.ref -- opencode acp\n  mooring run --session ses_01J… --permission-timeout 10m -- npx @zed-industries/claude-code-acp",
 		Args:    cobra.ArbitraryArgs,
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, file, err := f.check(cmd, args)
@@ -60,28 +61,28 @@ func runCmd(sh *cliEnv) *cobra.Command {
 
 func (f *runFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	ownerFlag(cmd, &f.owner)
+	cli.OwnerFlag(cmd, &f.owner)
 	flags.StringVar(&f.session, "session", "", "a REF of the session to go on with (default: a new one)")
 	flags.StringVar(&f.shareTo, "share-to", "", "write a ref to this new file (mode 0600) that reads the session, asks and answers in it")
 	flags.StringVar(&f.dir, "dir", "", "the folder in which the agent works (default: this one)")
 	flags.StringVar(&f.label, "label", "", "a name for people, of a new session's ref")
-	durationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
-	durationVar(flags, &f.startTimeout, "start-timeout", 2*time.Minute, "how long the agent may take for each answer until it is ready")
-	durationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
+	cli.DurationVar(flags, &f.permissionTimeout, "permission-timeout", 0, "refuse a permission that nobody answers for so long, such as 10m (default: it stays open)")
+	cli.DurationVar(flags, &f.startTimeout, "start-timeout", 2*time.Minute, "how long the agent may take for each answer until it is ready")
+	cli.DurationVar(flags, &f.stopTimeout, "stop-timeout", 20*time.Second, "how long a turn may take to end when it is stopped; then the agent is ended")
 }
 
 // check checks the command line, so that what cannot work makes no session. It returns the agent's folder, and the file of
 // --share-to.
-func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *refFile, err error) {
+func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *cli.RefFile, err error) {
 	switch {
 	case len(args) == 0:
 		return "", nil, fault.Usage.With("say which agent to run, after --, such as %s -- opencode acp", cmd.CommandPath())
 	case f.session != "" && f.label != "":
 		return "", nil, fault.Usage.With("--label is for a new session: leave it out with --session")
-	case cmd.Flags().Changed("permission-timeout") && (f.permissionTimeout < time.Second || f.permissionTimeout > maxExpiry):
-		return "", nil, fault.Usage.With("--permission-timeout %v: a permission is open for 1s to %s; leave the flag out for one that stays open", f.permissionTimeout, maxExpiryText)
+	case cmd.Flags().Changed("permission-timeout") && (f.permissionTimeout < time.Second || f.permissionTimeout > cli.MaxRequestExpiry):
+		return "", nil, fault.Usage.With("--permission-timeout %v: a permission is open for 1s to %s; leave the flag out for one that stays open", f.permissionTimeout, cli.MaxRequestExpiryText)
 	}
-	if err := rejectZeroLimits(cmd.Flags(), "start-timeout", "stop-timeout"); err != nil {
+	if err := cli.RejectZeroLimits(cmd.Flags(), "start-timeout", "stop-timeout"); err != nil {
 		return "", nil, err
 	}
 	if dir, err = workDir(f.dir); err != nil {
@@ -90,7 +91,7 @@ func (f *runFlags) check(cmd *cobra.Command, args []string) (dir string, file *r
 	if err := checkProgram(dir, args[0]); err != nil {
 		return "", nil, err
 	}
-	file, err = newRefFile(f.shareTo, false)
+	file, err = cli.NewRefFile(f.shareTo, false)
 	return dir, file, err
 }
 
@@ -117,7 +118,7 @@ func checkProgram(dir, name string) error {
 	return nil
 }
 
-func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile, dir string, command []string) error {
+func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
 	journals, err := journals(h)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, 
 	if err != nil {
 		return err
 	}
-	if err := h.env.print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
+	if err := h.env.Print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
 		return err
 	}
 	cfg := runConfig(h, c, f, dir, command)
@@ -139,9 +140,9 @@ func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, 
 // runConfig returns what runs have in common.
 func runConfig(h *homeFlags, c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
 	return acprun.Config{
-		Client: c, Command: command, Dir: dir, Version: version(),
+		Client: c, Command: command, Dir: dir, Version: cli.Version(),
 		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
-		Report: func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) },
+		Report: func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) },
 	}
 }
 
@@ -156,7 +157,7 @@ func journals(h *homeFlags) (string, error) {
 }
 
 // sessionToRun returns the session of --session, or a new one. A ref to it is written to the file, if there is one.
-func sessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *refFile) (s *client.Session, err error) {
+func sessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile) (s *client.Session, err error) {
 	if f.session != "" {
 		s, err = h.session(ctx, c, f.session)
 	} else {
@@ -185,7 +186,7 @@ func newSessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *run
 }
 
 // shareRun writes a ref of the session to a file, for who watches and steers the agent; nil is none.
-func shareRun(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, file *refFile) error {
+func shareRun(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, file *cli.RefFile) error {
 	if file == nil {
 		return nil
 	}

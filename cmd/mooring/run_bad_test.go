@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -32,7 +33,7 @@ func TestAgentsThatDoNotBegin(t *testing.T) {
 			g := newCLI(t, "").runs(acpagent.Script{At: c.at, What: c.what, Deaf: c.what == "rubbish"})
 			code := <-g.ended
 			g.ended <- code
-			if code != exitRefused || !strings.Contains(g.err.String(), c.words) {
+			if code != cli.ExitRefused || !strings.Contains(g.err.String(), c.words) {
 				t.Errorf("the run ended with %d: %s", code, g.err.String())
 			}
 			g.nothingLeft()
@@ -76,7 +77,7 @@ func TestAgentsThatFailAtAPrompt(t *testing.T) {
 			if n := len(g.prompts()); n != 2 {
 				t.Errorf("the agents got %d prompts", n)
 			}
-			if code := g.end(); code != exitOK {
+			if code := g.end(); code != cli.ExitOK {
 				t.Errorf("the run ended with %d: %s", code, g.err.String())
 			}
 		})
@@ -93,7 +94,7 @@ func TestAHungAgentIsStopped(t *testing.T) {
 	}) {
 		t.Fatal("it said nothing")
 	}
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Errorf("the run ended with %d: %s", code, g.err.String())
 	}
 	g.nothingLeft()
@@ -112,7 +113,7 @@ func TestAgentsThatNeverAnswer(t *testing.T) {
 			g := newCLI(t, "").runs(acpagent.Script{At: at, What: "hang", Deaf: true}, "--start-timeout", limit)
 			code := <-g.ended
 			g.ended <- code
-			if code != exitRefused || !strings.Contains(g.err.String(), "did not answer "+at) {
+			if code != cli.ExitRefused || !strings.Contains(g.err.String(), "did not answer "+at) {
 				t.Errorf("the run ended with %d: %s", code, g.err.String())
 			}
 		})
@@ -173,21 +174,21 @@ func TestPermissions(t *testing.T) {
 func TestRunUsage(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
-	r.fails(exitUsage, "which agent", "run")
-	r.fails(exitUsage, "no folder", "run", "--dir", "/nowhere", "true")
+	r.fails(cli.ExitUsage, "which agent", "run")
+	r.fails(cli.ExitUsage, "no folder", "run", "--dir", "/nowhere", "true")
 	for _, timeout := range []string{"0s", "-1s", "300ms", "721h"} {
-		r.fails(exitUsage, "--permission-timeout "+timeout, "run", "--permission-timeout", timeout, "true")
+		r.fails(cli.ExitUsage, "--permission-timeout "+timeout, "run", "--permission-timeout", timeout, "true")
 	}
-	r.fails(exitUsage, "--label", "run", "--session", "ses_1", "--label", "x", "true")
-	r.fails(exitUsage, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
-	r.fails(exitUsage, "not found", "run", "--owner", r.owner(), "no-such-agent")
-	r.fails(exitUsage, "no such file", "run", "--owner", r.owner(), "--dir", t.TempDir(), "./agent")
-	r.fails(exitRefused, "exists already", "run", "--owner", r.owner(), "--share-to", r.file("there.ref", "x"), "true")
+	r.fails(cli.ExitUsage, "--label", "run", "--session", "ses_1", "--label", "x", "true")
+	r.fails(cli.ExitUsage, "no such file", "run", "--owner", r.owner(), "/nowhere/agent")
+	r.fails(cli.ExitUsage, "not found", "run", "--owner", r.owner(), "no-such-agent")
+	r.fails(cli.ExitUsage, "no such file", "run", "--owner", r.owner(), "--dir", t.TempDir(), "./agent")
+	r.fails(cli.ExitRefused, "exists already", "run", "--owner", r.owner(), "--share-to", r.file("there.ref", "x"), "true")
 	if got := r.ok("session", "list", "--owner", r.owner()); strings.Contains(got, "ses_") {
 		t.Errorf("what could not work has made %s", got)
 	}
 	g := r.runs(acpagent.Script{})
-	r.fails(exitRefused, "another mooring run", "run", "--session", g.session, "true")
+	r.fails(cli.ExitRefused, "another mooring run", "run", "--session", g.session, "true")
 	bad := strings.TrimSpace(g.ok("session", "ask", g.session, "prompt", "--payload", `{"words":1}`))
 	if got := g.until("prompt", "answered", bad); !strings.Contains(fmt.Sprint(got["answer"]), "payload") {
 		t.Errorf("it ended as %v", got)
@@ -204,7 +205,7 @@ func TestPromptsThatWaitForAnAgentThatDies(t *testing.T) {
 			g.ask(dies)
 			second := g.ask("say:second")
 			g.until("prompt", "answered", second)
-			if code := g.end(); code != exitOK {
+			if code := g.end(); code != cli.ExitOK {
 				t.Errorf("the run ended with %d: %s", code, g.err.String())
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
@@ -28,7 +29,7 @@ func TestOneRunnerOfASession(t *testing.T) {
 		code := runContext(t.Context(), append([]string{"run", "--home", g.home(), "--session", ref, "--"}, g.agentCommand()...), strings.NewReader(""), &out, &said)
 		return result{code, out.String(), said.String()}
 	}
-	if got := runs(other, there); got.code != exitRefused || !strings.Contains(got.err, "in_use: another runner works in this session (owner, with the outbox") || !strings.Contains(got.err, "until ") {
+	if got := runs(other, there); got.code != cli.ExitRefused || !strings.Contains(got.err, "in_use: another runner works in this session (owner, with the outbox") || !strings.Contains(got.err, "until ") {
 		t.Errorf("it ended with %+v", got)
 	}
 	if _, err := os.Stat(filepath.Join(other.script.Dir, "pids")); err == nil {
@@ -40,21 +41,21 @@ func TestOneRunnerOfASession(t *testing.T) {
 	away.start("--session", there)
 	away.initialize()
 	away.refused("another runner works in this session", "session/new", map[string]any{"cwd": away.dir, "mcpServers": []any{}})
-	if code := away.leaves(); code != exitOK {
+	if code := away.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d", code)
 	}
 
 	// When it has ended, the other may, and it not.
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Errorf("the run ended with %d: %s", code, g.err.String())
 	}
 	away.start("--session", there)
 	away.opens()
 	away.answer(away.prompt("say:b"))
-	if got := runs(g, g.session); got.code != exitRefused || !strings.Contains(got.err, "another runner works in this session") {
+	if got := runs(g, g.session); got.code != cli.ExitRefused || !strings.Contains(got.err, "another runner works in this session") {
 		t.Errorf("it ended with %+v", got)
 	}
-	if code := away.leaves(); code != exitOK {
+	if code := away.leaves(); code != cli.ExitOK {
 		t.Errorf("mooring acp ended with %d: %s", code, away.err.String())
 	}
 }
@@ -78,7 +79,7 @@ func TestARunnerWhoseClaimIsGoneEnds(t *testing.T) {
 	}
 	away := filepath.Join(r.dir, "away")
 	release := func() string { return fmt.Sprintf(`{"method":"release","key":"agent","claim":%s}`, claim()) }
-	if got := r.runAs(away, release(), "session", "append", r.owner()+"/"+g.session, "--wait"); got.code != exitOK {
+	if got := r.runAs(away, release(), "session", "append", r.owner()+"/"+g.session, "--wait"); got.code != cli.ExitOK {
 		t.Fatalf("the claim was not broken: %+v", got)
 	}
 	g.until("prompt", "answered", g.ask("say:b"))
@@ -86,13 +87,13 @@ func TestARunnerWhoseClaimIsGoneEnds(t *testing.T) {
 		t.Errorf("the agent is %s", g.value("agent"))
 	}
 	theirs := release() + "\n" + `{"method":"claim","key":"agent","lease":600000}`
-	if got := r.runAs(away, theirs, "session", "append", r.owner()+"/"+g.session, "--wait"); got.code != exitOK {
+	if got := r.runAs(away, theirs, "session", "append", r.owner()+"/"+g.session, "--wait"); got.code != cli.ExitOK {
 		t.Fatalf("the claim was not taken: %+v", got)
 	}
 	id := g.ask("say:c wait")
 	code := <-g.ended
 	g.ended <- code
-	if code != exitRefused || !strings.Contains(g.err.String(), "in_use: another runner works in this session") {
+	if code != cli.ExitRefused || !strings.Contains(g.err.String(), "in_use: another runner works in this session") {
 		t.Errorf("the run ended with %d: %s", code, g.err.String())
 	}
 	g.nothingLeft()
@@ -106,14 +107,14 @@ func TestNoRunWithoutARecord(t *testing.T) {
 	r := newCLI(t, "")
 	g := r.runs(acpagent.Script{})
 	g.until("prompt", "answered", g.ask("say:a"))
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Fatalf("the run ended with %d: %s", code, g.err.String())
 	}
 	for _, rights := range []string{"read,ask,answer", "read"} {
 		other := &runRig{cliRig: &cliRig{t: t, dir: t.TempDir()}, script: acpagent.Script{Dir: t.TempDir()}}
 		var out, said lockbuf.Buffer
 		code := runContext(t.Context(), append([]string{"run", "--home", other.home(), "--session", r.shareTo(strings.ReplaceAll(rights, ",", "-"), g.session, "--rights", rights), "--"}, other.agentCommand()...), strings.NewReader(""), &out, &said)
-		if code != exitRefused || !strings.Contains(said.String(), "cannot record what an agent does") {
+		if code != cli.ExitRefused || !strings.Contains(said.String(), "cannot record what an agent does") {
 			t.Errorf("with %s it ended with %d: %s", rights, code, said.String())
 		}
 		if _, err := os.Stat(filepath.Join(other.script.Dir, "pids")); err == nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
@@ -130,7 +131,7 @@ func runsAreKilled(t *testing.T, has func(step, agent int) bool) {
 				if got := g.until("prompt", "answered", next); !strings.Contains(fmt.Sprint(got["answer"]), "end_turn") {
 					t.Errorf("the next one ended as %v", got)
 				}
-				if code := g.end(); code != exitOK {
+				if code := g.end(); code != cli.ExitOK {
 					t.Errorf("the run ended with %d: %s", code, g.err.String())
 				}
 				if list := g.ok("outbox", "list", "--json"); strings.Contains(list, "rejected") || strings.Contains(list, "conflict") {

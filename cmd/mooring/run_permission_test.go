@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 )
 
@@ -25,7 +26,7 @@ func TestAPermissionEndsWithItsRun(t *testing.T) {
 		t.Errorf("it ended as %v: %s", got, out.String())
 	}
 	g.until("permission", "withdrawn", old)
-	g.fails(exitRefused, "request_ended", "session", "answer", g.session, old, "always")
+	g.fails(cli.ExitRefused, "request_ended", "session", "answer", g.session, old, "always")
 	second := g.ask("ask:make")
 	g.ok("session", "answer", g.session, g.until("permission", "open", "")["request"].(string), "once")
 	if got := g.until("prompt", "answered", second); !strings.Contains(fmt.Sprint(got["answer"]), "[make:selected:once]") {
@@ -39,11 +40,11 @@ func TestAnAnswerIsBoundToWhatWasShown(t *testing.T) {
 	g := newCLI(t, "").runs(acpagent.Script{})
 	id := g.ask("ask:make")
 	p := g.until("permission", "open", "")["request"].(string)
-	g.fails(exitRefused, "conflict", "session", "answer", g.session, p, "once", "--shown", strings.Repeat("0", 64))
+	g.fails(cli.ExitRefused, "conflict", "session", "answer", g.session, p, "once", "--shown", strings.Repeat("0", 64))
 	watcher := strings.TrimSpace(g.ok("share", g.session, "--rights", "read,ask,append"))
-	g.fails(exitRefused, "missing_right", "session", "answer", watcher, p, "once")
+	g.fails(cli.ExitRefused, "missing_right", "session", "answer", watcher, p, "once")
 	g.ok("session", "answer", g.session, p, "once")
-	g.fails(exitRefused, "conflict", "session", "answer", g.session, p, "no")
+	g.fails(cli.ExitRefused, "conflict", "session", "answer", g.session, p, "no")
 	if got := g.until("prompt", "answered", id); !strings.Contains(fmt.Sprint(got["answer"]), "[make:selected:once]") {
 		t.Errorf("it ended as %v", got)
 	}

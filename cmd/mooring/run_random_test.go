@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/seed"
@@ -104,7 +105,7 @@ func promptsUnderKills(t *testing.T, database string, n int) {
 	asked := make(chan result, 1)
 	go func() { // while the others are killed
 		for i, text := range texts {
-			if got := k.runIn("", "session", "ask", k.session, "prompt", text, "--id", fmt.Sprint("p", i)); got.code != exitOK {
+			if got := k.runIn("", "session", "ask", k.session, "prompt", text, "--id", fmt.Sprint("p", i)); got.code != cli.ExitOK {
 				asked <- got
 				return
 			}
@@ -145,7 +146,7 @@ func promptsUnderKills(t *testing.T, database string, n int) {
 	if !k.soon(func() bool { return k.out.String() != "" }) {
 		t.Fatal("the last runner does not begin")
 	}
-	if got := <-asked; got.code != exitOK {
+	if got := <-asked; got.code != cli.ExitOK {
 		t.Errorf("a prompt could not be asked: %v", got)
 	}
 	_ = k.runner.Process.Signal(syscall.SIGTERM)

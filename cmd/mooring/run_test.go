@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/acpagent"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
@@ -182,7 +183,7 @@ func TestRunStory(t *testing.T) {
 	if got := g.prompts(); len(got) != 2 {
 		t.Errorf("the agent got %q", got)
 	}
-	if code := g.end(); code != exitOK {
+	if code := g.end(); code != cli.ExitOK {
 		t.Errorf("the run ended with %d: %s", code, g.err.String())
 	}
 	g.nothingLeft()
@@ -207,7 +208,7 @@ func TestRunGoesOnWithOthersSessions(t *testing.T) {
 		}) {
 			t.Errorf("what was said unasked is not there: %s", g.ok("session", "ls", g.session))
 		}
-		if code := g.end(); code != exitOK {
+		if code := g.end(); code != cli.ExitOK {
 			t.Errorf("the run ended with %d: %s", code, g.err.String())
 		}
 	}

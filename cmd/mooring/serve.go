@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
@@ -49,7 +50,7 @@ type serveOptions struct {
 	share      shareOptions
 }
 
-func serveCmd(sh *cliEnv) *cobra.Command {
+func serveCmd(env *cli.Env) *cobra.Command {
 	o := serveOptions{server: server.DefaultConfig()}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -59,7 +60,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 			"The first start writes the owner's sturdy ref to the data folder's owner.ref.\n" +
 			"SIGTERM, Ctrl-C and the end of its terminal drain it: running calls are finished, new ones refused.\n" +
 			"Without a terminal, SIGHUP reloads the certificate and --limits, as the server does by itself within a minute.",
-		Args: argCount(0, 0),
+		Args: cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.server.DatabaseURL = os.Getenv(envDatabaseURL)
@@ -68,7 +69,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 				return err
 			}
 			o.share.loopbackGiven = cmd.Flags().Changed("share-loopback")
-			return serve(cmd.Context(), sh, o)
+			return serve(cmd.Context(), env, o)
 		},
 	}
 	f := cmd.Flags()
@@ -84,16 +85,16 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.server.Address, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "browser origin to accept besides the server's own host, as host, host:port, *.host or https://host; repeatable")
-	durationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is polled for other servers' commits; 0 relies on notifications only")
-	durationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; running calls have three quarters of it")
-	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that is to stop keeps serving before it drains, while /readyz answers 503, so that a balancer notices;\n"+
+	cli.DurationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is polled for other servers' commits; 0 relies on notifications only")
+	cli.DurationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; running calls have three quarters of it")
+	cli.DurationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that is to stop keeps serving before it drains, while /readyz answers 503, so that a balancer notices;\n"+
 		"a second signal ends the delay")
-	durationVar(f, &o.server.TurnLease, "turn-lease", o.server.TurnLease, "how long a streaming turn may be silent before it counts as interrupted")
-	durationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "how long events stay in the logs, such as 720h; older ones are lost to tail, to snapshots and forks at an earlier cursor,\n"+
+	cli.DurationVar(f, &o.server.TurnLease, "turn-lease", o.server.TurnLease, "how long a streaming turn may be silent before it counts as interrupted")
+	cli.DurationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "how long events stay in the logs, such as 720h; older ones are lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays complete. 0 keeps everything")
-	durationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "how long the events, streams and refs of deleted sessions stay (payloads are removed at once); a small row, the owner's ref\n"+
+	cli.DurationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "how long the events, streams and refs of deleted sessions stay (payloads are removed at once); a small row, the owner's ref\n"+
 		"and the audit stay, so that later requests get session_deleted. 0 keeps everything")
-	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a browser keeps the ref that a link opened; afterwards it needs the whole link again")
+	cli.DurationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a browser keeps the ref that a link opened; afterwards it needs the whole link again")
 	f.BoolVar(&o.server.Webhooks, "webhooks", false, "let the owners of sessions register webhooks, which this server then calls (session webhook add)")
 	f.BoolVar(&o.server.WebhooksAllowPrivate, "webhooks-allow-private", false, "let these be at private addresses, and take http: whoever owns a session can then have the server POST to your network")
 	f.BoolVar(&o.server.AISDK, "ai-sdk", false, "serve sessions as chats at /api/ai/chat, for useChat and DefaultChatTransport of the AI SDK (docs/ai-sdk.md)")
@@ -106,7 +107,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
 	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, one a line: NAME = VALUE, with the names of the flags below; # begins a comment. Flags override it.\n"+
 		"It is reloaded while the server runs; a faulty file then changes nothing, and the log says why")
-	completeList(cmd, "mcp-allow", mcpserver.AllowAppend, mcpserver.AllowAsk)
+	cli.CompleteList(cmd, "mcp-allow", mcpserver.AllowAppend, mcpserver.AllowAsk)
 	o.share.addFlags(f)
 	addLimits(cmd, &o.server.Limits)
 	return cmd
@@ -126,13 +127,13 @@ func (o *serveOptions) readLimits(cmd *cobra.Command) error {
 }
 
 // serve runs the server until ctx ends.
-func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
+func serve(ctx context.Context, env *cli.Env, o serveOptions) (err error) {
 	address, err := o.check(ctx)
 	if err != nil {
 		return err
 	}
-	hangups := sh.signals.hangups()
-	thinned := o.logger(sh)
+	hangups := env.Signals.Hangups()
+	thinned := o.logger(env)
 	defer thinned.Close()
 	log := slog.New(thinned)
 	cert := certificate{chainFile: o.tlsCert, keyFile: o.tlsKey, log: log}
@@ -141,7 +142,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 			return err
 		}
 	}
-	ln, err := listenTCP(ctx, "--listen", o.listen)
+	ln, err := cli.ListenTCP(ctx, "--listen", o.listen)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	}()
 	var metrics net.Listener
 	if o.metrics != "" {
-		if metrics, err = listenTCP(ctx, "--metrics-listen", o.metrics); err != nil {
+		if metrics, err = cli.ListenTCP(ctx, "--metrics-listen", o.metrics); err != nil {
 			return err
 		}
 		defer metrics.Close()
@@ -176,7 +177,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		return o.nameFlags(err)
 	}
 	defer func() { err = errors.Join(err, srv.Close()) }()
-	if err := o.announce(sh, log, listening.String(), streams, metrics, srv); err != nil {
+	if err := o.announce(env, log, listening.String(), streams, metrics, srv); err != nil {
 		return err
 	}
 	if proxied {
@@ -240,7 +241,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	if err := o.server.Validate(); err != nil {
 		return address, o.nameFlags(err)
 	}
-	if err := checkListen("--listen", o.listen); err != nil {
+	if err := cli.CheckListen("--listen", o.listen); err != nil {
 		return address, err
 	}
 	for _, s := range o.streams {
@@ -249,7 +250,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 		}
 	}
 	if o.metrics != "" {
-		if err := checkListen("--metrics-listen", o.metrics); err != nil {
+		if err := cli.CheckListen("--metrics-listen", o.metrics); err != nil {
 			return address, err
 		}
 	}
@@ -297,7 +298,7 @@ func parseAdvertise(text string) (capability.Ref, error) {
 // If proxied is true, opencode on this machine may not share without a key because of a proxy.
 func (o *serveOptions) config(log *slog.Logger, address capability.Ref, listening net.Addr, streams []net.Listener) (cfg server.Config, proxied bool) {
 	cfg = o.server
-	cfg.Log, cfg.Name = log, "mooring/"+version()
+	cfg.Log, cfg.Name = log, "mooring/"+cli.Version()
 	cfg.TLS, cfg.Hosts, cfg.Addrs = o.tlsCert != "", listenNames(o.listen, listening), []net.Addr{listening}
 	for _, ln := range streams {
 		cfg.Addrs = append(cfg.Addrs, ln.Addr())
@@ -333,20 +334,20 @@ func (o *serveOptions) checkLog() error {
 }
 
 // logger returns the handler of the server's log.
-func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
+func (o *serveOptions) logger(env *cli.Env) *logdedup.Handler {
 	opts := &slog.HandlerOptions{Level: logLevels[o.logLevel]}
 	if o.verbose {
 		opts.Level = slog.LevelDebug
 	}
-	if o.logFormat == "json" || o.logFormat == "" && sh.json {
-		return logdedup.New(slog.NewJSONHandler(sh.err, opts), logRepeats)
+	if o.logFormat == "json" || o.logFormat == "" && env.JSON {
+		return logdedup.New(slog.NewJSONHandler(env.Err, opts), logRepeats)
 	}
-	return logdedup.New(slog.NewTextHandler(sh.err, opts), logRepeats)
+	return logdedup.New(slog.NewTextHandler(env.Err, opts), logRepeats)
 }
 
 // announce prints the server's address, on one line, and where the owner's ref is stored; never
 // the ref.
-func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener, srv *server.Server) error {
+func (o *serveOptions) announce(env *cli.Env, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener, srv *server.Server) error {
 	owner, address, kind := srv.Owner(), srv.Address(), "sqlite"
 	if o.server.DatabaseURL != "" {
 		kind = "postgres"
@@ -374,8 +375,8 @@ func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, 
 		log.Warn("the ref in the data folder's owner.ref is dead: it was rotated or revoked. The new one is in the home folder that rotated it, "+
 			"and mooring rotate "+owner.Space+" --to FILE writes another from there; mooring admin rotate-owner makes one on this machine", "file", owner.Path)
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{"listening": listening, "address": address.Address(), "database": kind,
+	if env.JSON {
+		return env.PrintJSON(map[string]any{"listening": listening, "address": address.Address(), "database": kind,
 			"space": owner.Space, "owner_ref": owner.Path, "dead": owner.Dead, "created": owner.Created, "capnp": names, "metrics": at})
 	}
 	line := fmt.Sprintf("listening on %s as %s, database %s", listening, address.Address(), kind)
@@ -395,7 +396,7 @@ func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, 
 	if at != "" {
 		line += "\nmetrics at " + at
 	}
-	_, err := fmt.Fprintln(sh.out, line)
+	_, err := fmt.Fprintln(env.Out, line)
 	return err
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // certificate is the server's, as of the last load whose files were valid and matched. Handshakes
@@ -35,11 +37,11 @@ func (c *certificate) config() *tls.Config {
 
 // load reads the files. If they are not a certificate and its key, the previous one stays.
 func (c *certificate) load(ctx context.Context) error {
-	chain, err := readFileLimited(ctx, c.chainFile, maxTLSCA)
+	chain, err := cli.ReadFileLimited(ctx, c.chainFile, cli.MaxCertificateFile)
 	if err != nil {
 		return fmt.Errorf("--tls-cert: %w", err)
 	}
-	key, err := readFileLimited(ctx, c.keyFile, maxTLSCA)
+	key, err := cli.ReadFileLimited(ctx, c.keyFile, cli.MaxCertificateFile)
 	if err != nil {
 		return fmt.Errorf("--tls-key: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/server"
 )
 
@@ -40,7 +41,7 @@ func TestLimitFlags(t *testing.T) {
 		addLimits(cmd, &limits)
 		return cmd, &limits
 	}
-	help := serveCmd(&cliEnv{}).Flags().FlagUsages()
+	help := serveCmd(&cli.Env{}).Flags().FlagUsages()
 	untouched := server.DefaultLimits()
 	fields := limitFields(&untouched)
 	all, _ := flags()

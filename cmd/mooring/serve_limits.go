@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -23,7 +24,7 @@ func limitFlags(l *server.Limits) *pflag.FlagSet {
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
 	size := func(p *int, name, help string) { limits.Var((*byteSize)(p), name, help) }
-	span := func(p *time.Duration, name, help string) { durationVar(limits, p, name, *p, help) }
+	span := func(p *time.Duration, name, help string) { cli.DurationVar(limits, p, name, *p, help) }
 
 	count(&l.Connections, "max-connections", "connections at once; beyond: refused")
 	count(&l.ConnectionsPerAddress, "max-connections-per-address",

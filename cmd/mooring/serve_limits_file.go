@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -44,7 +45,7 @@ type limitsFile struct {
 // load reads the file. On an error the previous limits stay. changed is nil if the file has not
 // changed.
 func (l *limitsFile) load(ctx context.Context) (changed, later []string, err error) {
-	text, err := readFileLimited(ctx, l.path, maxLimitsFile)
+	text, err := cli.ReadFileLimited(ctx, l.path, maxLimitsFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--limits: %w", err)
 	}
@@ -62,7 +63,7 @@ func (l *limitsFile) load(ctx context.Context) (changed, later []string, err err
 		}
 	}
 	if err != nil {
-		return nil, nil, fault.Usage.With("--limits %s: %s", sanitizeLine(l.path), faultMessage(err))
+		return nil, nil, fault.Usage.With("--limits %s: %s", cli.SanitizeLine(l.path), faultMessage(err))
 	}
 	changed = []string{}
 	limitFlags(&set.limits).VisitAll(func(f *pflag.Flag) {
@@ -127,12 +128,12 @@ func readLimits(text string, given *pflag.FlagSet, running map[string]string) (s
 		case name == "" || value == "":
 			return set, fault.Usage.With("line %d is not NAME = VALUE", number)
 		case f == nil:
-			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, sanitizeLine(fault.Clip(name)))
+			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, cli.SanitizeLine(fault.Clip(name)))
 		case f.Changed:
 			return set, fault.Usage.With("line %d: %s is given twice", number, name)
 		}
 		if err := flags.Set(name, value); err != nil {
-			return set, fault.Usage.With("line %d: %q is not a value for %s", number, sanitizeLine(fault.Clip(value)), name)
+			return set, fault.Usage.With("line %d: %q is not a value for %s", number, cli.SanitizeLine(fault.Clip(value)), name)
 		}
 		if err := checkLimit(f); err != nil {
 			return set, fault.Usage.With("line %d: %s", number, faultMessage(err))

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -25,7 +26,7 @@ func streamAddress(text string) (network, address string, err error) {
 		return "unix", path, nil
 	}
 	if host, ok := strings.CutPrefix(text, "tcp://"); ok {
-		if _, port, err := net.SplitHostPort(host); err == nil && isPort(port) {
+		if _, port, err := net.SplitHostPort(host); err == nil && cli.IsPort(port) {
 			return "tcp", host, nil
 		}
 	}
@@ -48,7 +49,7 @@ func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns [
 		}
 		ln, err := listenStream(ctx, network, address)
 		if err != nil {
-			return lns, listenError("--capnp-listen", text, err)
+			return lns, cli.ListenError("--capnp-listen", text, err)
 		}
 		lns = append(lns, ln)
 		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {

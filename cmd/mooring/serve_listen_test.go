@@ -18,6 +18,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 	"github.com/coder/websocket"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -99,7 +100,7 @@ func TestServeByteStreamsAndMetrics(t *testing.T) {
 	}
 	// A second server on the same socket is refused, one after a crash is not.
 	code, _, errText := command(t, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--capnp-listen", "unix:"+sock)
-	if code != exitRefused || !strings.Contains(errText, "somebody serves it") {
+	if code != cli.ExitRefused || !strings.Contains(errText, "somebody serves it") {
 		t.Errorf("a second server: %d %q", code, errText)
 	}
 	if code, text := s.stop(); code != 0 {
@@ -125,7 +126,7 @@ func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errText := command(t, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--capnp-listen", "unix:"+file)
-	if code != exitRefused || strings.Count(errText, "\n") != 1 {
+	if code != cli.ExitRefused || strings.Count(errText, "\n") != 1 {
 		t.Errorf("%d %q", code, errText)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "mine" {

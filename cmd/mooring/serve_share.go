@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -41,7 +42,7 @@ func (o *shareOptions) readKey(ctx context.Context) (string, error) {
 	if o.keyFile == "" {
 		return strings.TrimSpace(os.Getenv(envShareKey)), nil
 	}
-	data, err := readFileLimited(ctx, o.keyFile, maxKeyFile)
+	data, err := cli.ReadFileLimited(ctx, o.keyFile, maxKeyFile)
 	if err != nil {
 		return "", fmt.Errorf("--share-key-file: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
@@ -202,31 +203,31 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 			if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errText); code != want {
 				t.Fatalf("%v: exit %d: %s%s", args, code, out.String(), errText.String())
 			}
-			if want != exitOK {
+			if want != cli.ExitOK {
 				return errText.String()
 			}
 			return out.String()
 		}
 		file := filepath.Join(r.dir, "session.ref")
 		if database == "" {
-			admin(exitRefused, "--session", rec.External, "--to", file) // the server runs
+			admin(cli.ExitRefused, "--session", rec.External, "--to", file) // the server runs
 			r.stop()
 		}
-		admin(exitRefused, "--session", "ses_unknown", "--to", file)
+		admin(cli.ExitRefused, "--session", "ses_unknown", "--to", file)
 		if _, err := os.Stat(file); err == nil {
 			t.Error("a refusal leaves a file")
 		}
-		admin(exitUsage, "--to", file)
-		shown := admin(exitOK, "--session", rec.External, "--to", file)
+		admin(cli.ExitUsage, "--to", file)
+		shown := admin(cli.ExitOK, "--session", rec.External, "--to", file)
 		ref, err := capability.ParseRef(strings.TrimSpace(string(readFile(t, file))))
 		if err != nil || strings.TrimSpace(shown) != ref.ID {
 			t.Fatalf("it says %s; %v", shown, err)
 		}
-		again := strings.TrimSpace(admin(exitOK, "--session", ref.Target())) // by our id, and to the output
+		again := strings.TrimSpace(admin(cli.ExitOK, "--session", ref.Target())) // by our id, and to the output
 		if r.stop == nil {
 			r.start()
 		}
-		r.fails(exitRefused, "revoked", "session", "export", "@"+file)
+		r.fails(cli.ExitRefused, "revoked", "session", "export", "@"+file)
 		opencodetest.CheckShared(t, name, []byte(r.ok("session", "export", again)))
 		second := createShare(t, at, rec.External)
 		if second.ID == share.ID {
@@ -242,7 +243,7 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 		if database == "" {
 			r.stop()
 		}
-		if message := admin(exitRefused, "--session", rec.External); !strings.Contains(message, ref.Target()) || !strings.Contains(message, "ambiguous") {
+		if message := admin(cli.ExitRefused, "--session", rec.External); !strings.Contains(message, ref.Target()) || !strings.Contains(message, "ambiguous") {
 			t.Errorf("of two sessions of that name it says %s", message)
 		}
 	})
@@ -261,7 +262,7 @@ func TestShareFlags(t *testing.T) {
 	}
 	for label, path := range map[string]string{"short": file("short", "key\n"), "empty": file("empty", "\nsecond line that is long enough\n"), "missing": filepath.Join(dir, "none")} {
 		code, _, errText := command(t, "serve", "--data", filepath.Join(dir, "data"), "--share-key-file", path)
-		if code == exitOK || strings.Contains(errText, "second line") {
+		if code == cli.ExitOK || strings.Contains(errText, "second line") {
 			t.Errorf("a %s key: exit %d, %s", label, code, errText)
 		}
 	}
@@ -315,7 +316,7 @@ func TestSharingBehindAProxy(t *testing.T) {
 			t.Errorf("with %q: status %d", flag, res.StatusCode)
 		}
 		stop()
-		if code := <-done; code != exitOK {
+		if code := <-done; code != cli.ExitOK {
 			t.Errorf("it ended with %d: %s", code, errOut.String())
 		}
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/selfsigned"
@@ -129,7 +130,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		return result{code, out.String(), errOut.String()}
 	}
 	got := mooring(home, `[{"type":"session","data":{"id":"ses_drained","title":"x"}}]`, "session", "import", "-", "--owner", "@"+s.banner.OwnerRef)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Fatal(got)
 	}
 	// The database is kept from the server, so that an append is on its way for as long as it takes.
@@ -179,10 +180,10 @@ func TestSIGTERMDrains(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-appended; got.code != exitOK || !strings.Contains(got.out, "  applied  cursor 3") {
+	if got := <-appended; got.code != cli.ExitOK || !strings.Contains(got.out, "  applied  cursor 3") {
 		t.Errorf("the append under way: %+v", got)
 	}
-	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
+	if code := s.code(); code != cli.ExitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
 	}
 }
@@ -207,7 +208,7 @@ func TestDrainDelay(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`[{"type":"session","data":{"id":"ses_late","title":"x"}}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errText := command(t, "session", "import", file, "--owner", "@"+s.banner.OwnerRef, "--home", t.TempDir()); code != exitOK {
+	if code, _, errText := command(t, "session", "import", file, "--owner", "@"+s.banner.OwnerRef, "--home", t.TempDir()); code != cli.ExitOK {
 		t.Errorf("a client that comes then: %d %s", code, errText)
 	}
 	if _, err := before.Write([]byte("GET /healthz HTTP/1.0\r\n\r\n")); err != nil {
@@ -225,7 +226,7 @@ func TestDrainDelay(t *testing.T) {
 		t.Errorf("a second signal: %v, %s", s.cmd.ProcessState, s.log.String())
 	}
 	short := startServe(t, t.TempDir(), "--drain-delay", "1ms")
-	if code, log := short.stop(); code != exitOK || !strings.Contains(log, `"msg":"draining"`) {
+	if code, log := short.stop(); code != cli.ExitOK || !strings.Contains(log, `"msg":"draining"`) {
 		t.Errorf("after its delay: %d %s", code, log)
 	}
 }
@@ -295,7 +296,7 @@ func TestSIGHUP(t *testing.T) {
 	s.signal(syscall.SIGHUP)
 	s.until("takes the limit", func() bool { return batch() == http.StatusServiceUnavailable })
 	s.signal(syscall.SIGTERM)
-	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
+	if code := s.code(); code != cli.ExitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
@@ -23,7 +24,7 @@ func TestTerminalsEndDrains(t *testing.T) {
 	s := startSignalled(t, cmd)
 	_ = p.tty.Close()
 	_ = p.keys.Close() // the window is closed
-	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
+	if code := s.code(); code != cli.ExitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
 	}
 }

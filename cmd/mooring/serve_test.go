@@ -27,6 +27,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/selfsigned"
@@ -171,7 +172,7 @@ func TestServeRunsOnBothDatabases(t *testing.T) {
 				}
 			}
 			reaches(t, first.owner, nil)
-			if code, text := first.stop(); code != exitOK || strings.Contains(text, first.owner.Secret.RevealText()) {
+			if code, text := first.stop(); code != cli.ExitOK || strings.Contains(text, first.owner.Secret.RevealText()) {
 				t.Errorf("ended with %d, said %s", code, text)
 			}
 			second := startServe(t, dir, args...)
@@ -187,14 +188,14 @@ func TestServeRefusesASecondServerOnAFolder(t *testing.T) {
 	dir := t.TempDir()
 	startServe(t, dir)
 	code, out, text := command(t, "serve", "--listen", "127.0.0.1:0", "--data", dir)
-	if code != exitRefused || out != "" || !strings.Contains(text, "in_use") || !strings.Contains(text, "--data") {
+	if code != cli.ExitRefused || out != "" || !strings.Contains(text, "in_use") || !strings.Contains(text, "--data") {
 		t.Errorf("exit %d, printed %q, said %q", code, out, text)
 	}
 	code, _, text = command(t, "serve", "--json", "--listen", "127.0.0.1:0", "--data", dir)
 	var message struct {
 		Error struct{ Code, Message string }
 	}
-	if err := json.Unmarshal([]byte(text), &message); err != nil || code != exitRefused || message.Error.Code != "in_use" {
+	if err := json.Unmarshal([]byte(text), &message); err != nil || code != cli.ExitRefused || message.Error.Code != "in_use" {
 		t.Errorf("exit %d, said %q", code, text)
 	}
 }
@@ -258,7 +259,7 @@ func TestServeLog(t *testing.T) {
 			t.Errorf("a page that is not there: %d", got)
 		}
 		cancel()
-		if code := <-done; code != exitOK {
+		if code := <-done; code != cli.ExitOK {
 			t.Errorf("%v: ended with %d: %s", c.args, code, log.String())
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -289,7 +290,7 @@ func TestServeUsage(t *testing.T) {
 	} {
 		// Flags are looked at before anything is tried: the port is somebody else's.
 		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", occupied(t)}, args...)...)
-		if code != exitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {
+		if code != cli.ExitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {
 			t.Errorf("%v: exit %d, printed %q, said %q", args, code, out, text)
 		}
 	}
@@ -312,7 +313,7 @@ func TestServeUsage(t *testing.T) {
 		"no folder for data": {[]string{"--data", "/dev/null/x"}, nil},
 	} {
 		code, _, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, c.args...)...)
-		if code != exitRefused || !strings.HasPrefix(text, "mooring: ") || strings.Count(text, "\n") != 1 || strings.Contains(text, "p4ss") || strings.Contains(text, "nobody") || strings.Contains(text, "again: it") {
+		if code != cli.ExitRefused || !strings.HasPrefix(text, "mooring: ") || strings.Count(text, "\n") != 1 || strings.Contains(text, "p4ss") || strings.Contains(text, "nobody") || strings.Contains(text, "again: it") {
 			t.Errorf("%s: exit %d, said %q", label, code, text)
 		}
 		for _, w := range c.words {
@@ -342,7 +343,7 @@ func TestDatabasesThatDoNotLetOneIn(t *testing.T) {
 			{"admin", "rotate-owner", "--data", t.TempDir(), "--database-url", c.url},
 		} {
 			code, out, text := command(t, args...)
-			if code != exitRefused || out != "" || !strings.HasPrefix(text, "mooring: unavailable: "+c.words) || strings.Count(text, "\n") != 1 ||
+			if code != cli.ExitRefused || out != "" || !strings.HasPrefix(text, "mooring: unavailable: "+c.words) || strings.Count(text, "\n") != 1 ||
 				strings.Contains(text, "p4ss") || !strings.Contains(text, args[len(args)-2]) {
 				t.Errorf("%s: exit %d, printed %q, said %q", args[0], code, out, text)
 			}
@@ -350,7 +351,7 @@ func TestDatabasesThatDoNotLetOneIn(t *testing.T) {
 	}
 	// A rescue makes nothing where no server ever was.
 	code, _, text := command(t, "admin", "rotate-owner", "--data", t.TempDir(), "--database-url", good.String())
-	if code != exitUsage || !strings.Contains(text, "no server's tables") {
+	if code != cli.ExitUsage || !strings.Contains(text, "no server's tables") {
 		t.Errorf("an empty database: exit %d, said %q", code, text)
 	}
 	if has, err := postgres.HasServer(t.Context(), good.String()); has || err != nil {
@@ -358,7 +359,7 @@ func TestDatabasesThatDoNotLetOneIn(t *testing.T) {
 	}
 	for _, args := range [][]string{{"outbox", "status", "--home", t.TempDir(), "--outbox-url"}, {"admin", "rotate-owner", "--data", t.TempDir(), "--database-url"}} {
 		code, _, text := command(t, append(args, "postgres://u:p4ss@h:x/secret-name")...)
-		if code != exitUsage || strings.Contains(text, "p4ss") || strings.Contains(text, "secret-name") {
+		if code != cli.ExitUsage || strings.Contains(text, "p4ss") || strings.Contains(text, "secret-name") {
 			t.Errorf("%q: exit %d, said %q", args, code, text)
 		}
 	}
@@ -383,7 +384,7 @@ func TestServeRefusesADatabaseThatLosesCommits(t *testing.T) {
 	}
 	dir := t.TempDir()
 	code, _, text := command(t, "serve", "--listen", "127.0.0.1:0", "--data", dir, "--database-url", url)
-	if code != exitRefused || !strings.Contains(text, "unsafe_store") || !strings.Contains(text, "synchronous_commit") {
+	if code != cli.ExitRefused || !strings.Contains(text, "unsafe_store") || !strings.Contains(text, "synchronous_commit") {
 		t.Errorf("exit %d, said %q", code, text)
 	}
 	startServe(t, dir, "--database-url", url, "--allow-unsafe-database")
@@ -426,7 +427,7 @@ func TestServeWaitsForItsDatabase(t *testing.T) {
 		}()
 		until.True(t, "it says what it waits for", func() bool { return strings.Contains(log.String(), "waiting for") })
 		stop()
-		if c := <-code; c != exitOK || out.String() != "" || strings.Contains(log.String(), "mooring:") || !strings.Contains(log.String(), "stopped while") {
+		if c := <-code; c != cli.ExitOK || out.String() != "" || strings.Contains(log.String(), "mooring:") || !strings.Contains(log.String(), "stopped while") {
 			t.Errorf("%v: exit %d, printed %q, said %s", f, c, out.String(), log.String())
 		}
 	}

@@ -2,9 +2,13 @@
 
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func sessionCmd(sh *cliEnv) *cobra.Command {
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+)
+
+func sessionCmd(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
 		Short: "Create, import, export, fork, list, show, count, read, append to, follow, ask in, verify and end sessions",
@@ -12,7 +16,7 @@ func sessionCmd(sh *cliEnv) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	cmd.AddCommand(
 		sessionImportCmd(h), sessionExportCmd(h), sessionCreateCmd(h), sessionForkCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
 		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionAskCmd(h), sessionAnswerCmd(h), sessionWithdrawCmd(h), sessionRequestsCmd(h), sessionWebhookCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),

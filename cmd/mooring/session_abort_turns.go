@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
@@ -27,7 +28,7 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 			"seen to be dead; other turns are left.\n\n" +
 			"It is sent to the server at once, before anything pending in the outbox.\n\n" + refHelp,
 		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return abortTurns(ctx, h, s, dead)
@@ -49,23 +50,23 @@ type shownAborted struct {
 }
 
 func abortTurns(ctx context.Context, h *homeFlags, s *client.Session, dead bool) error {
-	var bar *progress
+	var bar *cli.Progress
 	a, err := s.AbortTurns(ctx, client.AbortOptions{DeadOnly: dead, Progress: func(done, total int) {
 		if bar == nil {
-			bar = newProgress(h.env, "turns aborted", total)
+			bar = cli.NewProgress(h.env, "turns aborted", total)
 		}
-		bar.set(done, total)
+		bar.Set(done, total)
 	}})
-	bar.finishBar()
+	bar.FinishBar()
 	if err != nil && a == (client.AbortedTurns{}) {
 		return err // nothing was done
 	}
 	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
 	said := error(nil)
-	if h.env.json {
-		said = h.env.printJSON(shown)
+	if h.env.JSON {
+		said = h.env.PrintJSON(shown)
 	} else {
-		_, said = fmt.Fprintln(h.env.out, shown.text())
+		_, said = fmt.Fprintln(h.env.Out, shown.text())
 	}
 	if err == nil {
 		err = said
@@ -75,7 +76,7 @@ func abortTurns(ctx context.Context, h *homeFlags, s *client.Session, dead bool)
 
 // text returns the result on one line.
 func (a *shownAborted) text() string {
-	message := []string{"aborted " + plural(a.Aborted, "turn")}
+	message := []string{"aborted " + cli.Plural(a.Aborted, "turn")}
 	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {
 		return "no turn is open"
 	}

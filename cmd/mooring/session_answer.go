@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -26,7 +27,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 			"digest of mooring session requests --json). It takes the rights read and answer, and goes through the\n" +
 			"outbox.\n\n" + refHelp,
 		Example: "  mooring session answer ses_01J… per_7 once\n  mooring session answer @phone.ref 01K… \"the second one\"",
-		Args:    argCount(2, 3),
+		Args:    cli.ArgCount(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given, err := requestPayload(h, args[2:], payload)
 			if err != nil {
@@ -57,17 +58,17 @@ func sendAnswer(ctx context.Context, h *homeFlags, c *client.Client, s *client.S
 	}
 	switch {
 	case r.State == client.RequestAnswered && o.Choice != "" && o.Choice == r.Choice:
-		return h.env.print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, sanitizeLine(cmp.Or(r.By, "somebody")))
+		return h.env.Print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
 	case r.State == client.RequestAnswered:
-		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, sanitizeLine(cmp.Or(r.By, "somebody")), clipLine(answerText(r)))
+		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")), cli.ClipLine(answerText(r)))
 	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(choiceIDs(r), o.Choice)):
-		return fault.Usage.With("request %s is answered by one of its choices: %s", id, sanitizeLine(strings.Join(choiceIDs(r), ", ")))
+		return fault.Usage.With("request %s is answered by one of its choices: %s", id, cli.SanitizeLine(strings.Join(choiceIDs(r), ", ")))
 	}
 	return commitSingle(ctx, h, c, s, singleOp{
 		none: "nothing was answered",
 		op:   func(b *client.Batch) { b.Answer(id, o) },
 		summary: func(res singleResult) string {
-			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, clipLine(cmp.Or(r.AskedBy, r.AskedRef)), clipLine(payloadText(r.Payload)))
+			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(payloadText(r.Payload)))
 		},
 	})
 }
@@ -77,7 +78,7 @@ func readRequest(ctx context.Context, s *client.Session, id string) (*client.Req
 	for r, err := range s.ListRequests(ctx, client.RequestOptions{ID: id, Ended: true}) {
 		return r, err
 	}
-	return nil, fault.NotFound.With("there is no request %s that the ref shows", sanitizeLine(id))
+	return nil, fault.NotFound.With("there is no request %s that the ref shows", cli.SanitizeLine(id))
 }
 
 func sessionWithdrawCmd(h *homeFlags) *cobra.Command {
@@ -89,13 +90,13 @@ func sessionWithdrawCmd(h *homeFlags) *cobra.Command {
 			"it, it is a conflict; what has ended stays as it is. It takes the right ask, and goes through the\n" +
 			"outbox.\n\n" + refHelp,
 		Example: "  mooring session withdraw ses_01J… 01K… --reason \"no longer needed\"",
-		Args:    argCount(2, 2),
+		Args:    cli.ArgCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runConfirmed(cmd.Context(), h, args[0], true, singleOp{
 				none: "nothing was withdrawn",
 				op:   func(b *client.Batch) { b.Withdraw(args[1], reason) },
 				summary: func(res singleResult) string {
-					return fmt.Sprintf("withdrew %s at cursor %d", sanitizeLine(args[1]), res.Cursor)
+					return fmt.Sprintf("withdrew %s at cursor %d", cli.SanitizeLine(args[1]), res.Cursor)
 				},
 			})
 		},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -80,7 +81,7 @@ func checkMethod(l *opLine) error {
 	if l.Method == session.MethodCreate || l.Method == session.MethodFork {
 		return fault.UnknownMethod.With("line %d: %s makes another session, so it is not an op of this one: mooring session import makes sessions", l.Line, l.Method)
 	}
-	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, sanitizeLine(l.Method), strings.Join(names, ", "))
+	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, cli.SanitizeLine(l.Method), strings.Join(names, ", "))
 }
 
 var appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
@@ -120,7 +121,7 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 		Long:  appendHelp + "\n\n" + refHelp,
 		Example: `  mooring session append ses_01J… ops.jsonl --wait
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
-		Args: argCount(1, 2),
+		Args: cli.ArgCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				if err := checkAppendRef(ctx, h, c, args); err != nil {
@@ -140,12 +141,12 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 
 // opLines reads FILE, or standard input.
 func opLines(ctx context.Context, h *homeFlags, args []string) (lines []opLine, err error) {
-	in, closeIn, err := h.env.input(ctx, args)
+	in, closeIn, err := h.env.Input(ctx, args)
 	if err == nil {
 		defer closeIn()
 		lines, err = readOpLines(&boundedInput{Reader: in})
 	}
-	if errors.Is(err, errStopped) {
+	if errors.Is(err, cli.ErrStopped) {
 		err = fault.Canceled.With("stopped while the op lines were read: nothing was appended")
 	}
 	return lines, err
@@ -444,13 +445,13 @@ func reportAppended(ctx context.Context, h *homeFlags, c *client.Client, a *appe
 	case unread != nil:
 		return unread
 	case refused != nil:
-		return fmt.Errorf("%d of %s did not apply: %w", bad, plural(total, "op"), refused)
+		return fmt.Errorf("%d of %s did not apply: %w", bad, cli.Plural(total, "op"), refused)
 	case queued > 0 && still != nil:
-		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, plural(total, "op"), stoppedError(still))
+		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, cli.Plural(total, "op"), stoppedError(still))
 	case queued > 0 && wait:
-		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, plural(total, "op"))
+		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, cli.Plural(total, "op"))
 	case queued > 0:
-		h.reportQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, plural(total, "op")))
+		h.reportQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, cli.Plural(total, "op")))
 	}
 	return nil
 }
@@ -464,19 +465,19 @@ func fillOutcome(to *shownOp, o *client.Outcome) {
 }
 
 func printOp(h *homeFlags, o *shownOp) error {
-	if h.env.json {
-		return h.env.printJSON(o)
+	if h.env.JSON {
+		return h.env.PrintJSON(o)
 	}
 	line := []string{o.Op, o.Outcome}
 	if o.Cursor != 0 {
 		line = append(line, fmt.Sprintf("cursor %d", o.Cursor))
 	}
 	if o.Reason != "" {
-		line = append(line, o.Reason+": "+clipLine(o.Message))
+		line = append(line, o.Reason+": "+cli.ClipLine(o.Message))
 	}
 	if o.Text != "" {
 		line = append(line, o.Text)
 	}
-	_, err := fmt.Fprintln(h.env.out, strings.Join(line, "  "))
+	_, err := fmt.Fprintln(h.env.Out, strings.Join(line, "  "))
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // With --json a ref's secret stands in text, and in no other field of any command.
@@ -42,7 +43,7 @@ func TestTheTextOfARefIsInText(t *testing.T) {
 	}
 	r.stop()
 	code, out, message := command(t, "admin", "rotate-owner", "--data", r.data(), "--session", id, "--json")
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal(code, message)
 	}
 	check(out)

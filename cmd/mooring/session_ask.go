@@ -17,6 +17,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 )
@@ -38,9 +39,9 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 			"the right ask, and --wait read.\n\n" + refHelp,
 		Example: "  mooring session ask ses_01J… prompt \"run the tests\" --wait\n  mooring session ask ses_01J… stop --message msg_7\n" +
 			"  mooring session ask @me.ref question \"which one?\" --choice a=\"the first\" --choice b=\"the second\" --expires 1h",
-		Args: argCount(2, 3),
+		Args: cli.ArgCount(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := rejectZeroLimits(cmd.Flags(), "expires"); err != nil {
+			if err := cli.RejectZeroLimits(cmd.Flags(), "expires"); err != nil {
 				return err
 			}
 			asked, err := requestPayload(h, args[2:], payload)
@@ -64,7 +65,7 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 	flags.StringVar(&o.Message, "message", "", "id of the message whose turn it is about")
 	flags.StringArrayVar(&choices, "choice", nil, "an answer to choose, as ID or ID=LABEL; repeat it for more")
 	flags.StringVar(&payload, "payload", "", "what is asked, as JSON, in place of TEXT")
-	durationVar(flags, &o.Expires, "expires", 0, "until when it may be answered, such as 10m or 7d (default: for ever)")
+	cli.DurationVar(flags, &o.Expires, "expires", 0, "until when it may be answered, such as 10m or 7d (default: for ever)")
 	flags.BoolVar(&wait, "wait", false, "wait for its end, and print the answer")
 	return cmd
 }
@@ -76,8 +77,8 @@ func checkAsked(kind string, text []string, payload string, o *client.AskOptions
 		return fault.Usage.With("a prompt needs a TEXT, or a --payload")
 	case kind == client.KindStop && o.Message == "":
 		return fault.Usage.With("a stop names the turn that it stops: give the id of its message with --message")
-	case o.Expires != 0 && (o.Expires < time.Second || o.Expires > maxExpiry):
-		return fault.Usage.With("--expires is from 1s to %s", maxExpiryText)
+	case o.Expires != 0 && (o.Expires < time.Second || o.Expires > cli.MaxRequestExpiry):
+		return fault.Usage.With("--expires is from 1s to %s", cli.MaxRequestExpiryText)
 	}
 	for i, c := range o.Choices {
 		if c.ID == "" || slices.ContainsFunc(o.Choices[:i], func(other client.Choice) bool { return other.ID == c.ID }) {
@@ -102,7 +103,7 @@ func requestPayload(h *homeFlags, text []string, payload string) (any, error) {
 	case text[0] != "-":
 		return map[string]string{"text": text[0]}, nil
 	}
-	read, err := io.ReadAll(io.LimitReader(h.env.in, maxPromptBytes+1))
+	read, err := io.ReadAll(io.LimitReader(h.env.In, maxPromptBytes+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("standard input: %w", err)
@@ -138,10 +139,10 @@ func sendRequest(ctx context.Context, h *homeFlags, c *client.Client, arg, kind 
 			reportNoRunner(ctx, h, s)
 		}
 		return awaitAnswer(ctx, h, s.RequestTicket(o.ID, ""), arg)
-	case h.env.json:
-		return h.env.printJSON(asked)
+	case h.env.JSON:
+		return h.env.PrintJSON(asked)
 	}
-	_, err = fmt.Fprintln(h.env.out, o.ID)
+	_, err = fmt.Fprintln(h.env.Out, o.ID)
 	return err
 }
 
@@ -153,7 +154,7 @@ func reportNoRunner(ctx context.Context, h *homeFlags, s *client.Session) {
 	}
 	var agent acprecord.State
 	if json.Unmarshal(page.Entries[0].Payload, &agent) == nil && slices.Contains([]string{"ended", "failed"}, agent.State) {
-		fmt.Fprintln(h.env.err, "no agent runs for the session at present: the prompt waits for the next one")
+		fmt.Fprintln(h.env.Err, "no agent runs for the session at present: the prompt waits for the next one")
 	}
 }
 
@@ -166,10 +167,10 @@ func awaitAnswer(ctx context.Context, h *homeFlags, ticket client.RequestTicket,
 	case err != nil:
 		return fmt.Errorf("request %s: %w", ticket.ID, err)
 	}
-	if h.env.json {
-		err = h.env.printJSON(showRequest(r))
+	if h.env.JSON {
+		err = h.env.PrintJSON(showRequest(r))
 	} else if r.State == client.RequestAnswered {
-		_, err = fmt.Fprintln(h.env.out, sanitizeLine(answerText(r)))
+		_, err = fmt.Fprintln(h.env.Out, cli.SanitizeLine(answerText(r)))
 	}
 	switch {
 	case err != nil:
@@ -186,5 +187,5 @@ func because(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + sanitizeLine(reason)
+	return ": " + cli.SanitizeLine(reason)
 }

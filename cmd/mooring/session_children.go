@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func sessionChildrenCmd(h *homeFlags) *cobra.Command {
@@ -19,7 +20,7 @@ func sessionChildrenCmd(h *homeFlags) *cobra.Command {
 			"id, with the message or part that started each. A ref that shows some keys alone shows the\n" +
 			"children that these have started, one with --from none. With --json each line is an object.\n\n" + refHelp,
 		Example: "  mooring session children ses_01J…\n  mooring session children @reader.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listChildren(ctx, h, s) })
 		},
@@ -32,24 +33,24 @@ func listChildren(ctx context.Context, h *homeFlags, s *client.Session) error {
 		switch {
 		case err != nil:
 			return err
-		case h.env.json:
-			if err := h.env.printJSON(struct {
+		case h.env.JSON:
+			if err := h.env.PrintJSON(struct {
 				ID      string `json:"id"`
 				Key     string `json:"key,omitempty"`
 				Created int64  `json:"created"` // Unix ms
-			}{child.ID, child.Parent.Key, unixMs(child.Created)}); err != nil {
+			}{child.ID, child.Parent.Key, cli.UnixMs(child.Created)}); err != nil {
 				return err
 			}
 		default:
-			rows = append(rows, []string{child.ID, formatTime(child.Created), orDash(clipLine(child.Parent.Key))})
+			rows = append(rows, []string{child.ID, cli.FormatTime(child.Created), cli.OrDash(cli.ClipLine(child.Parent.Key))})
 		}
 	}
 	switch {
-	case h.env.json:
+	case h.env.JSON:
 		return nil
 	case len(rows) == 1:
-		fmt.Fprintln(h.env.err, "the session has no children")
+		fmt.Fprintln(h.env.Err, "the session has no children")
 		return nil
 	}
-	return writeTable(h.env.out, rows)
+	return cli.WriteTable(h.env.Out, rows)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -24,11 +25,11 @@ func sessionCompactCmd(h *homeFlags) *cobra.Command {
 			"has ended. Compacting again moves the mark; removing the summary ends it. It takes the right\n" +
 			"compact, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
 		Example: "  mooring session compact ses_01J… --upto message/msg_7 --summary message/msg_9",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, flag := range []struct{ name, key string }{{"upto", upto}, {"summary", summary}} {
 				if k, refused := session.ParseKey(flag.key); refused != nil || k.Kind != session.KeyMessage {
-					return fault.Usage.With("--%s is %q: give message/ID", flag.name, sanitizeLine(flag.key))
+					return fault.Usage.With("--%s is %q: give message/ID", flag.name, cli.SanitizeLine(flag.key))
 				}
 			}
 			return runSingle(cmd.Context(), h, args[0], singleOp{

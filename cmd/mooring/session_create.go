@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -19,7 +20,7 @@ type newSessionFlags struct {
 }
 
 func (f *newSessionFlags) register(cmd *cobra.Command) {
-	ownerFlag(cmd, &f.owner)
+	cli.OwnerFlag(cmd, &f.owner)
 	flags := cmd.Flags()
 	flags.StringVar(&f.options.External, "external", "", "the id another system knows the new session by")
 	flags.StringVar(&f.options.Label, "label", "", "a name for people, of the new session's ref")
@@ -37,7 +38,7 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 			"must allow to append to that. --part says which message or part of the parent starts it. The\n" +
 			"session is durable in the outbox, with or without a server.\n\n" + refHelp,
 		Example: "  mooring session create --label notes\n  mooring session create --parent ses_01J… --part part/msg_01/prt_02 --to child.ref",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.options.Part != "" && parent == "" {
 				return fault.Usage.With("--part is of --parent: name that too")

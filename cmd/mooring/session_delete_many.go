@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -19,7 +20,7 @@ const maxConcurrentDeletes = 128
 
 // deleteMany deletes the sessions of refs. An error for one does not stop the others.
 func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f singleOp) error {
-	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
+	if !yes && (slices.Contains(args, "-") || !h.env.CanAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
 	refs, err := expandRefs(ctx, h, args)
@@ -48,7 +49,7 @@ func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f si
 		if len(sessions) == 0 {
 			return nil
 		}
-		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", plural(len(sessions), "session"), "delete with all refs to them")) {
+		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", cli.Plural(len(sessions), "session"), "delete with all refs to them")) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return deleteAll(ctx, h, c, sessions, f)
@@ -67,7 +68,7 @@ func expandRefs(ctx context.Context, h *homeFlags, args []string) (refs []string
 			return nil, fault.Usage.With("- is given twice, but standard input can be read only once")
 		}
 		read = true
-		in, closeIn, err := h.env.input(ctx, nil)
+		in, closeIn, err := h.env.Input(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -122,21 +123,21 @@ func deleteAll(ctx context.Context, h *homeFlags, c *client.Client, sessions []*
 			if first == nil {
 				first = o.err
 			}
-			fmt.Fprintf(h.env.err, "%s: %s\n", o.shown.Session, sanitizeLine(o.err.Error()))
+			fmt.Fprintf(h.env.Err, "%s: %s\n", o.shown.Session, cli.SanitizeLine(o.err.Error()))
 		case printing != nil: // the output is closed: go on all the same
-		case h.env.json:
-			printing = h.env.printJSON(o.shown)
+		case h.env.JSON:
+			printing = h.env.PrintJSON(o.shown)
 		case o.shown.Queued:
 			queued++
 		default:
-			_, printing = fmt.Fprintf(h.env.out, "%s %s\n", o.shown.Session, f.summary(o.shown))
+			_, printing = fmt.Fprintf(h.env.Out, "%s %s\n", o.shown.Session, f.summary(o.shown))
 		}
 	}
 	if queued > 0 {
-		h.reportQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", plural(queued, "session")))
+		h.reportQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", cli.Plural(queued, "session")))
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, plural(len(sessions), "session"), first)
+		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, cli.Plural(len(sessions), "session"), first)
 	}
 	return printing
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -42,7 +43,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref\n" +
 			"  mooring session export ses_01J… --format uimessage > chat.json",
-		Args: argCount(1, 1),
+		Args: cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !slices.Contains(exportFormats, o.format):
@@ -102,7 +103,7 @@ func exportSession(ctx context.Context, h *homeFlags, c *client.Client, s *clien
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(h.env.out)
+	out := bufio.NewWriter(h.env.Out)
 	if _, err := doc.WriteTo(out); err != nil {
 		return fmt.Errorf("write the export: %w", err)
 	}
@@ -148,7 +149,7 @@ func exportOf(ctx context.Context, h *homeFlags, c *client.Client, s *client.Ses
 			}
 		}
 		if errors.Is(err, fault.NotFound) {
-			fmt.Fprintf(h.env.err, "left out the child %s: the home folder has no ref of it\n", info.ID)
+			fmt.Fprintf(h.env.Err, "left out the child %s: the home folder has no ref of it\n", info.ID)
 			continue
 		}
 		if err != nil {
@@ -172,7 +173,7 @@ func uiMessagesOf(ctx context.Context, h *homeFlags, s *client.Session, o export
 	doc := uimessage.NewExport(putsOf(state))
 	reportOrphans(h, doc.Orphans)
 	if doc.LeftOut > 0 {
-		fmt.Fprintf(h.env.err, "left out %s of other kinds: UIMessages have no place for them\n", plural(doc.LeftOut, "value"))
+		fmt.Fprintf(h.env.Err, "left out %s of other kinds: UIMessages have no place for them\n", cli.Plural(doc.LeftOut, "value"))
 	}
 	return doc, nil
 }
@@ -187,7 +188,7 @@ func putsOf(state *client.State) []opencode.Put {
 
 func reportOrphans(h *homeFlags, n int) {
 	if n > 0 {
-		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(n, "part"))
+		fmt.Fprintf(h.env.Err, "left out %s whose message is not there\n", cli.Plural(n, "part"))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -34,7 +35,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			if cmd.Flags().Changed("older-than") {
 				return nil
 			}
-			return argCount(1, -1)(cmd, args)
+			return cli.ArgCount(1, -1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if old, err := older.given(cmd, args, 0, "no REF"); old || err != nil {
@@ -55,7 +56,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			return deleteMany(cmd.Context(), h, args, yes, f)
 		},
 	}
-	yesFlag(cmd, &yes)
+	cli.YesFlag(cmd, &yes)
 	older.add(cmd)
 	return cmd
 }
@@ -82,7 +83,7 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			if cmd.Flags().Changed("older-than") {
 				return nil
 			}
-			return argCount(2, 2)(cmd, args)
+			return cli.ArgCount(2, 2)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			old, err := older.given(cmd, args, 1, "KEY and no REF")
@@ -104,12 +105,12 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 					if r.Unchanged {
 						return fmt.Sprintf("there is nothing of %s in the session", args[1])
 					}
-					return fmt.Sprintf("purged %s from the state and %s, at cursor %d", args[1], plural(r.Events, "event"), r.Cursor)
+					return fmt.Sprintf("purged %s from the state and %s, at cursor %d", args[1], cli.Plural(r.Events, "event"), r.Cursor)
 				},
 			})
 		},
 	}
-	yesFlag(cmd, &yes)
+	cli.YesFlag(cmd, &yes)
 	older.add(cmd)
 	return cmd
 }
@@ -140,7 +141,7 @@ type singleResult struct {
 }
 
 func runConfirmed(ctx context.Context, h *homeFlags, arg string, yes bool, f singleOp) error {
-	if !yes && !h.env.canAsk() {
+	if !yes && !h.env.CanAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
 	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
@@ -148,7 +149,7 @@ func runConfirmed(ctx context.Context, h *homeFlags, arg string, yes bool, f sin
 		if err != nil {
 			return err
 		}
-		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
+		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return commitSingle(ctx, h, c, s, f)
@@ -167,13 +168,13 @@ func commitSingle(ctx context.Context, h *homeFlags, c *client.Client, s *client
 	if shown.Queued {
 		h.reportQueued(ctx, c, "it is done when it has arrived")
 	}
-	if h.env.json {
-		return h.env.printJSON(shown)
+	if h.env.JSON {
+		return h.env.PrintJSON(shown)
 	}
 	if shown.Queued {
 		return nil
 	}
-	_, err = fmt.Fprintln(h.env.out, f.summary(shown))
+	_, err = fmt.Fprintln(h.env.Out, f.summary(shown))
 	return err
 }
 

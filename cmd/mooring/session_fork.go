@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -36,7 +37,7 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 			"cursor is given, as it is when the fork arrives. Stopped meanwhile (Ctrl-C), the server goes\n" +
 			"on, and mooring outbox drain waits for the rest.\n\n" + refHelp,
 		Example: "  mooring session fork ses_01J…\n  mooring session fork ses_01J… --at message/msg_01 --label \"another way\"\n  mooring session fork @reader.ref --at 120 --owner @data/owner.ref --to fork.ref",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := f.parse()
 			if err != nil {
@@ -66,7 +67,7 @@ func (f *forkFlags) parse() (at uint64, err error) {
 	}
 	p, err := client.ParsePosition(f.at)
 	if err != nil || p.Cursor == 0 {
-		return 0, fault.Usage.With("--at is %q: give a cursor from 1 on, or message/ID", sanitizeLine(f.at))
+		return 0, fault.Usage.With("--at is %q: give a cursor from 1 on, or message/ID", cli.SanitizeLine(f.at))
 	}
 	f.options.AtHash = p.Hash
 	return p.Cursor, nil
@@ -99,7 +100,7 @@ func sameServer(s *client.Session, space *client.Space) error {
 // commitNew commits the batch that makes a session, and prints its id, or shown as JSON. file, if not "", is
 // where its ref is written too.
 func commitNew(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
-	to, err := newRefFile(file, false)
+	to, err := cli.NewRefFile(file, false)
 	if err != nil {
 		return err
 	}
@@ -111,8 +112,8 @@ func commitNew(ctx context.Context, h *homeFlags, c *client.Client, s *client.Se
 		return err
 	}
 	if file != "" {
-		fmt.Fprintf(h.env.err, "the ref is in %s\n", file)
+		fmt.Fprintf(h.env.Err, "the ref is in %s\n", file)
 	}
 	shown["queued"] = queued
-	return h.env.print(shown, "%s\n", s.ID())
+	return h.env.Print(shown, "%s\n", s.ID())
 }

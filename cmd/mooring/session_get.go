@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -28,7 +29,7 @@ func sessionGetCmd(h *homeFlags) *cobra.Command {
 			"when, and the value. A key that has no value, or that the ref does not show, is not_found; the\n" +
 			"others are printed.\n\n" + refHelp,
 		Example: "  mooring session get ses_01J… message/msg_1\n  mooring session get @reader.ref session session_diff --json",
-		Args:    argCount(2, -1),
+		Args:    cli.ArgCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, key := range args[1:] {
 				if _, refused := session.ParseKey(key); refused != nil {
@@ -66,16 +67,16 @@ type shownClaim struct {
 }
 
 func showEntry(e client.EntryInfo) shownEntry {
-	shown := shownEntry{e.Key, e.Cursor, unixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, nil, e.Payload}
+	shown := shownEntry{e.Key, e.Cursor, cli.UnixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, nil, e.Payload}
 	if c := e.Claim; c != nil {
-		shown.Claim = &shownClaim{c.Cursor, unixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
+		shown.Claim = &shownClaim{c.Cursor, cli.UnixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
 	}
 	return shown
 }
 
 // String returns who works on a key, and until when.
 func (c *shownClaim) String() string {
-	return clipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + formatTime(time.UnixMilli(c.Until))
+	return cli.ClipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + cli.FormatTime(time.UnixMilli(c.Until))
 }
 
 func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []string) error {
@@ -87,12 +88,12 @@ func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []s
 	for _, e := range page.Entries {
 		found[e.Key] = true
 		switch {
-		case h.env.json:
-			err = h.env.printJSON(showEntry(e))
+		case h.env.JSON:
+			err = h.env.PrintJSON(showEntry(e))
 		case len(keys) == 1:
-			_, err = fmt.Fprintf(h.env.out, "%s\n", e.Payload)
+			_, err = fmt.Fprintf(h.env.Out, "%s\n", e.Payload)
 		default:
-			_, err = fmt.Fprintf(h.env.out, "%s\t%s\n", e.Key, oneLine(e.Payload))
+			_, err = fmt.Fprintf(h.env.Out, "%s\t%s\n", e.Key, cli.CompactJSON(e.Payload))
 		}
 		if err != nil {
 			return err
@@ -119,7 +120,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 			"is listed, page by page. --compacted leaves out the messages, with their parts, that a summary\n" +
 			"stands for (mooring session compact).\n\n" + refHelp,
 		Example: "  mooring session ls ses_01J…\n  mooring session ls ses_01J… message/ --order put\n  mooring session ls @reader.ref part/msg_1/ --values --json",
-		Args:    argCount(1, 2),
+		Args:    cli.ArgCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Order = client.KeyOrder(order)
 			if len(args) > 1 {
@@ -166,8 +167,8 @@ func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.Key
 			return err
 		}
 		for _, e := range page.Entries {
-			if h.env.json {
-				if err := h.env.printJSON(showEntry(e)); err != nil {
+			if h.env.JSON {
+				if err := h.env.PrintJSON(showEntry(e)); err != nil {
 					return err
 				}
 				continue
@@ -176,22 +177,22 @@ func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.Key
 			if c := showEntry(e).Claim; c != nil {
 				claimed = c.String()
 			}
-			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10), claimed}
+			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), cli.OrDash(cli.ClipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10), claimed}
 			if o.Values {
-				row = append(row, clipLine(string(oneLine(e.Payload))))
+				row = append(row, cli.ClipLine(string(cli.CompactJSON(e.Payload))))
 			}
 			rows = append(rows, row)
 		}
-		if listed += len(page.Entries); listed > 0 && !h.env.json {
-			if err := writeTable(h.env.out, rows); err != nil {
+		if listed += len(page.Entries); listed > 0 && !h.env.JSON {
+			if err := cli.WriteTable(h.env.Out, rows); err != nil {
 				return err
 			}
 			rows = nil
 		}
 		after = page.Next
 	}
-	if listed == 0 && !h.env.json {
-		fmt.Fprintln(h.env.err, "there are no keys")
+	if listed == 0 && !h.env.JSON {
+		fmt.Fprintln(h.env.Err, "there are no keys")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -39,7 +40,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"not export name no session: it gets an id that is made of the first message, or --external.",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -\n" +
 			"  mooring session import ~/.claude/projects/-home-ada-project/0b51….jsonl --redact\n  mooring session import chat.json",
-		Args: argCount(1, 1),
+		Args: cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.format != "" && !slices.Contains(importFormats, o.format) {
 				return errFormat(importFormats)
@@ -56,9 +57,9 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			if err := o.guard(h.env, rec); err != nil {
 				return err
 			}
-			if !h.env.json {
+			if !h.env.JSON {
 				for _, n := range rec.Notices {
-					fmt.Fprintln(h.env.err, n)
+					fmt.Fprintln(h.env.Err, n)
 				}
 			}
 			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -66,7 +67,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	ownerFlag(cmd, &owner)
+	cli.OwnerFlag(cmd, &owner)
 	cmd.Flags().BoolVar(&o.skipTooLarge, "skip-too-large", false, "leave out payloads that are too large, and name them, instead of refusing the file")
 	formatFlag(cmd, &o.format, "", "what the file is, if that does not show", importFormats)
 	cmd.Flags().StringVar(&o.external, "external", "", "the id another system knows the session by, of UIMessages")
@@ -122,7 +123,7 @@ func (im *importRun) commitAll(ctx context.Context, owner string) (runs []*impor
 	for _, child := range im.rec.Children {
 		below, err := (&importRun{h: im.h, c: im.c, rec: child.Recording, parent: im.session, part: child.Part}).commitAll(ctx, owner)
 		if err != nil {
-			return nil, fmt.Errorf("child %s: %w", sanitizeLine(child.External), err)
+			return nil, fmt.Errorf("child %s: %w", cli.SanitizeLine(child.External), err)
 		}
 		runs = append(runs, below...)
 	}
@@ -222,7 +223,7 @@ func (im *importRun) knownParent(ctx context.Context, space *client.Space) (*cli
 	if err == nil && saved.Role == outbox.SessionOwner && saved.Dead == fault.None && saved.Address() == space.Ref().Address() {
 		return im.c.Session(ctx, saved.Ref)
 	}
-	fmt.Fprintf(im.h.env.err, "its parent %s is not one of this home folder's sessions: imported without one\n", sanitizeLine(im.rec.Parent))
+	fmt.Fprintf(im.h.env.Err, "its parent %s is not one of this home folder's sessions: imported without one\n", cli.SanitizeLine(im.rec.Parent))
 	return nil, nil
 }
 
@@ -252,13 +253,13 @@ func (im *importRun) durableSummary() string {
 	for _, ops := range im.ops {
 		n += ops
 	}
-	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, plural(im.total(), "op"))
+	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, cli.Plural(im.total(), "op"))
 }
 
 // commit makes every batch durable that is not yet.
 func (im *importRun) commit(ctx context.Context) error {
-	bar := newProgress(im.h.env, "ops saved", im.total())
-	defer bar.clear()
+	bar := cli.NewProgress(im.h.env, "ops saved", im.total())
+	defer bar.Clear()
 	for i := range im.rec.Batches {
 		rb := &im.rec.Batches[i]
 		b := im.session.Batch().SetID(im.journal.batchID(rb.Chain))
@@ -272,7 +273,7 @@ func (im *importRun) commit(ctx context.Context) error {
 		if err := im.commitBatch(ctx, b, rb.Chain); err != nil {
 			return fmt.Errorf("line %d: %w", rb.Line, err)
 		}
-		bar.set(1+im.newOps, im.total())
+		bar.Set(1+im.newOps, im.total())
 	}
 	return nil
 }
@@ -299,7 +300,7 @@ func (im *importRun) markCompacted(ctx context.Context) error {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(im.h.env.err, "all of it is imported, but not marked as compacted: %v\n", messageOf(err))
+		fmt.Fprintf(im.h.env.Err, "all of it is imported, but not marked as compacted: %v\n", cli.MessageOf(err))
 	}
 	return nil
 }
@@ -320,8 +321,8 @@ func (im *importRun) commitBatch(ctx context.Context, b *client.Batch, chain [32
 // this run are not counted.
 func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error) {
 	total := im.newOps + im.pendingOps
-	bar := newProgress(im.h.env, "ops sent", total)
-	defer bar.clear()
+	bar := cli.NewProgress(im.h.env, "ops sent", total)
+	defer bar.Clear()
 	wait, stop := whileReachable(ctx, im.c, 0)
 	defer stop()
 	defer im.h.reportWaiting(wait, im.c)()
@@ -338,7 +339,7 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 		case errors.As(err, &still):
 			return false, fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", stoppedError(still))
 		case ctx.Err() != nil:
-			return false, fault.Canceled.With("stopped: all of it is durable in the outbox (%s), and any later command sends the rest", plural(im.total(), "op"))
+			return false, fault.Canceled.With("stopped: all of it is durable in the outbox (%s), and any later command sends the rest", cli.Plural(im.total(), "op"))
 		case wait.Err() != nil:
 			still, err = im.c.Outbox().Stopped(ctx, im.session.ID())
 			if still != nil {
@@ -349,9 +350,9 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 			return false, err
 		}
 		done += im.ops[i]
-		bar.set(max(done, 0), total)
+		bar.Set(max(done, 0), total)
 	}
-	bar.finish()
+	bar.Finish()
 	return true, nil
 }
 
@@ -389,26 +390,26 @@ func (im *importRun) checkAlive(ctx context.Context) error {
 }
 
 func (im *importRun) printResult(ctx context.Context, answered bool) error {
-	sh := im.h.env
+	env := im.h.env
 	if answered && im.newOps == 0 {
 		if err := im.checkAlive(ctx); err != nil {
 			return err
 		}
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{
+	if env.JSON {
+		return env.PrintJSON(map[string]any{
 			"session": im.session.ID(), "external": im.rec.External, "batches": len(im.rec.Batches),
 			"new_ops": im.newOps, "queued": !answered, "notices": append([]string{}, im.rec.Notices...),
 		})
 	}
 	switch {
 	case !answered:
-		im.h.reportQueued(ctx, im.c, plural(im.newOps, "new op")+" safe")
+		im.h.reportQueued(ctx, im.c, cli.Plural(im.newOps, "new op")+" safe")
 	case im.newOps == 0:
-		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
+		fmt.Fprintln(env.Err, "nothing new: all of it was imported before")
 	default:
-		fmt.Fprintf(sh.err, "imported %s: %s, %s\n", im.rec.External, plural(len(im.rec.Batches), "batch"), plural(im.newOps, "new op"))
+		fmt.Fprintf(env.Err, "imported %s: %s, %s\n", im.rec.External, cli.Plural(len(im.rec.Batches), "batch"), cli.Plural(im.newOps, "new op"))
 	}
-	_, err := fmt.Fprintln(sh.out, im.session.ID())
+	_, err := fmt.Fprintln(env.Out, im.session.ID())
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/secrets"
@@ -33,7 +34,7 @@ func (o *importOptions) limits() opencode.Limits {
 }
 
 // guard looks for secrets in what was read, before any of it is in the outbox: it redacts them, or warns of them.
-func (o *importOptions) guard(env *cliEnv, rec *opencode.Recording) error {
+func (o *importOptions) guard(env *cli.Env, rec *opencode.Recording) error {
 	var found secrets.Scanner
 	rec.Payloads(found.Scan)
 	what := found.Summary()
@@ -41,20 +42,20 @@ func (o *importOptions) guard(env *cliEnv, rec *opencode.Recording) error {
 		return nil
 	}
 	if !o.redact {
-		fmt.Fprintf(env.err, "warning: the file has what looks like secrets, which whoever reads the session will see: %s; --redact puts marks in their place\n", what)
+		fmt.Fprintf(env.Err, "warning: the file has what looks like secrets, which whoever reads the session will see: %s; --redact puts marks in their place\n", what)
 		return nil
 	}
-	fmt.Fprintf(env.err, "redacted: %s\n", what)
+	fmt.Fprintf(env.Err, "redacted: %s\n", what)
 	return rec.Rewrite(o.limits(), found.Redact)
 }
 
 // readRecording reads FILE, or standard input.
 func readRecording(ctx context.Context, h *homeFlags, args []string, o importOptions) (rec *opencode.Recording, err error) {
-	in, closeIn, err := h.env.input(ctx, args)
+	in, closeIn, err := h.env.Input(ctx, args)
 	if err == nil {
 		defer closeIn()
-		progress := newReadProgress(h.env, in, inputSize(args))
-		defer progress.clear()
+		progress := cli.NewReadProgress(h.env, in, cli.InputSize(args))
+		defer progress.Clear()
 		reading := bufio.NewReader(progress)
 		if head, _ := reading.Peek(reading.Size()); o.format == "" && uimessage.Recognises(head) { // what ends it is met again
 			o.format = formatUIMessage
@@ -68,10 +69,10 @@ func readRecording(ctx context.Context, h *homeFlags, args []string, o importOpt
 			rec, err = transcripts.Read(reading, o.format, o.limits())
 		}
 		if errors.Is(err, fault.TooLarge) && !o.skipTooLarge {
-			err = fault.TooLarge.Because(err, "%s; --skip-too-large leaves out values that are larger than a payload may be", messageOf(err))
+			err = fault.TooLarge.Because(err, "%s; --skip-too-large leaves out values that are larger than a payload may be", cli.MessageOf(err))
 		}
 	}
-	if errors.Is(err, errStopped) {
+	if errors.Is(err, cli.ErrStopped) {
 		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
 	}
 	return rec, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -31,7 +32,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Long: "List the sessions of an owner's space, last changed first. The server sorts and searches\n" +
 			"them, any number of them. With --json each line is an object.",
 		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --order title\n  mooring session list --json",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Order = client.ListOrder(order); !slices.Contains([]client.ListOrder{"", client.OldestFirst, client.NewestFirst, client.ChangedFirst, client.ByTitle}, o.Order) {
 				return fault.Usage.With("--order is changed, newest, oldest or title")
@@ -61,7 +62,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	ownerFlag(cmd, &owner)
+	cli.OwnerFlag(cmd, &owner)
 	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, ignoring case; a session's id finds those forked from it, too")
 	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (sessions without one last)")
 	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "include deleted sessions")
@@ -78,8 +79,8 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			return err
 		}
 		listed++
-		if h.env.json {
-			if err := h.env.printJSON(showInfo(info)); err != nil {
+		if h.env.JSON {
+			if err := h.env.PrintJSON(showInfo(info)); err != nil {
 				return err
 			}
 			if listed == limit {
@@ -92,14 +93,14 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			title = "(deleted)"
 		}
 		rows = append(rows, []string{
-			info.ID, orDash(clipLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
-			formatTime(info.Updated), clipLine(title),
+			info.ID, cli.OrDash(cli.ClipLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
+			cli.FormatTime(info.Updated), cli.ClipLine(title),
 		})
 		if listed == limit {
 			break
 		}
 	}
-	if h.env.json {
+	if h.env.JSON {
 		return nil
 	}
 	if len(rows) == 1 {
@@ -107,10 +108,10 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 		if o.Search != "" {
 			none = "no session matches"
 		}
-		fmt.Fprintln(h.env.err, none)
+		fmt.Fprintln(h.env.Err, none)
 		return nil
 	}
-	return writeTable(h.env.out, rows)
+	return cli.WriteTable(h.env.Out, rows)
 }
 
 func sessionStatCmd(h *homeFlags) *cobra.Command {
@@ -121,7 +122,7 @@ func sessionStatCmd(h *homeFlags) *cobra.Command {
 			"committed, and its keys by kind with the bytes of their values. Only the counts are sent,\n" +
 			"however large the session is.\n\n" + refHelp,
 		Example: "  mooring session stat ses_01J…\n  mooring session stat @reader.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return printStat(ctx, h, s) })
 		},
@@ -133,12 +134,12 @@ func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
 	if err != nil {
 		return err
 	}
-	shown := session.Stat{Cursor: d.Cursor, Events: d.Events, First: unixMs(d.First), Last: unixMs(d.Last), Kinds: []session.KindStat{}}
+	shown := session.Stat{Cursor: d.Cursor, Events: d.Events, First: cli.UnixMs(d.First), Last: cli.UnixMs(d.Last), Kinds: []session.KindStat{}}
 	for _, kind := range d.Kinds {
 		shown.Kinds = append(shown.Kinds, session.KindStat(kind))
 	}
-	if h.env.json {
-		return h.env.printJSON(shown)
+	if h.env.JSON {
+		return h.env.PrintJSON(shown)
 	}
 	keys, bytes := uint64(0), uint64(0)
 	rows := [][]string{{"KIND", "KEYS", "BYTES"}}
@@ -150,12 +151,12 @@ func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
 		row(kind.Kind, kind.Keys, kind.Bytes)
 	}
 	row("all", keys, bytes)
-	if err := writeTable(h.env.out, [][]string{{"cursor", strconv.FormatUint(d.Cursor, 10)}, {"events", strconv.FormatUint(d.Events, 10)},
-		{"first", formatTime(d.First)}, {"last", formatTime(d.Last)}}); err != nil {
+	if err := cli.WriteTable(h.env.Out, [][]string{{"cursor", strconv.FormatUint(d.Cursor, 10)}, {"events", strconv.FormatUint(d.Events, 10)},
+		{"first", cli.FormatTime(d.First)}, {"last", cli.FormatTime(d.Last)}}); err != nil {
 		return err
 	}
-	fmt.Fprintln(h.env.out)
-	return writeTable(h.env.out, rows)
+	fmt.Fprintln(h.env.Out)
+	return cli.WriteTable(h.env.Out, rows)
 }
 
 // shownInfo is a session as list prints it, and the beginning of it as show does.
@@ -244,7 +245,7 @@ func (o *shownOrigin) text() string {
 
 func showInfo(i client.SessionInfo) shownInfo {
 	shown := shownInfo{ID: i.ID, External: i.External, Title: i.Title, Cursor: i.Cursor, Base: i.Base, Epoch: i.Epoch,
-		Created: unixMs(i.Created), Updated: unixMs(i.Updated), Deleted: i.Deleted}
+		Created: cli.UnixMs(i.Created), Updated: cli.UnixMs(i.Updated), Deleted: i.Deleted}
 	if i.ByTime {
 		shown.Order = "time"
 	}
@@ -255,10 +256,10 @@ func showInfo(i client.SessionInfo) shownInfo {
 		shown.Parent = new(shownParent(i.Parent))
 	}
 	if r := i.Reverted; r.Cursor > 0 {
-		shown.Reverted = &shownReverted{r.To, r.Cursor, r.Actor, unixMs(r.At)}
+		shown.Reverted = &shownReverted{r.To, r.Cursor, r.Actor, cli.UnixMs(r.At)}
 	}
 	if c := i.Compacted; c.Cursor > 0 {
-		shown.Compacted = &shownCompacted{c.Upto, c.Summary, c.Cursor, c.Actor, unixMs(c.At)}
+		shown.Compacted = &shownCompacted{c.Upto, c.Summary, c.Cursor, c.Actor, cli.UnixMs(c.At)}
 	}
 	return shown
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 )
@@ -37,7 +38,7 @@ type olderFlags struct {
 }
 
 func (o *olderFlags) add(cmd *cobra.Command) {
-	durationVar(cmd.Flags(), &o.age, "older-than", 0, "all sessions of --space in which nothing has changed for this long, such as 90d")
+	cli.DurationVar(cmd.Flags(), &o.age, "older-than", 0, "all sessions of --space in which nothing has changed for this long, such as 90d")
 	cmd.Flags().StringVar(&o.space, "space", "", "with --older-than: a ref of the space, with the right manage: its text, @FILE or an id")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --older-than: list the sessions, and change nothing")
 }
@@ -81,7 +82,7 @@ type shownOld struct {
 
 // removeOlder deletes the old sessions of a space or, if key is not "", purges it from each.
 func removeOlder(ctx context.Context, h *homeFlags, f olderFlags, key string, yes bool) error {
-	if !yes && !f.dryRun && !h.env.canAsk() {
+	if !yes && !f.dryRun && !h.env.CanAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes, or --dry-run to see what it would do")
 	}
 	return h.withClient(ctx, func(ctx context.Context, c *client.Client) error {
@@ -97,11 +98,11 @@ func removeOlder(ctx context.Context, h *homeFlags, f olderFlags, key string, ye
 		if f.dryRun || found.sessions == 0 {
 			return reportOlder(ctx, h, found, f, key)
 		}
-		do := "delete " + plural(found.sessions, "session") + found.extent() + ", with all refs to them,"
+		do := "delete " + cli.Plural(found.sessions, "session") + found.extent() + ", with all refs to them,"
 		if key != "" {
-			do = "remove every payload of " + key + " from " + plural(found.sessions, "session")
+			do = "remove every payload of " + key + " from " + cli.Plural(found.sessions, "session")
 		}
-		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s in which nothing has changed since %s (%s), for good?", sp.ID(), do, formatTime(o.Before), humantime.Duration(f.age))) {
+		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s in which nothing has changed since %s (%s), for good?", sp.ID(), do, cli.FormatTime(o.Before), humantime.Duration(f.age))) {
 			return fault.Canceled.With("nothing was done")
 		}
 		o.Remove, o.Key = client.DeleteOlder, key
@@ -119,7 +120,7 @@ type foundOlder struct {
 }
 
 func (f *foundOlder) extent() string {
-	return fmt.Sprintf(" (%s, %d KiB)", plural(int(f.events), "event"), (f.bytes+1023)/1024)
+	return fmt.Sprintf(" (%s, %d KiB)", cli.Plural(int(f.events), "event"), (f.bytes+1023)/1024)
 }
 
 // listOlder counts the old sessions, prints them if print is set, and sets o.Before.
@@ -138,21 +139,21 @@ func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.Ol
 			}
 			switch {
 			case !print:
-			case h.env.json:
-				shown := shownOld{Session: s.ID, Updated: unixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
+			case h.env.JSON:
+				shown := shownOld{Session: s.ID, Updated: cli.UnixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
 				if s.Err != nil {
 					shown.Left = fault.CodeOf(s.Err).String()
 				}
-				if err := h.env.printJSON(shown); err != nil {
+				if err := h.env.PrintJSON(shown); err != nil {
 					return found, err
 				}
 			default:
-				rows = append(rows, []string{s.ID, formatTime(s.Updated), strconv.FormatUint(s.Events, 10), strconv.FormatUint(s.Bytes, 10)})
+				rows = append(rows, []string{s.ID, cli.FormatTime(s.Updated), strconv.FormatUint(s.Events, 10), strconv.FormatUint(s.Bytes, 10)})
 			}
 		}
 	}
 	if print && len(rows) > 1 {
-		err = writeTable(h.env.out, rows)
+		err = cli.WriteTable(h.env.Out, rows)
 	}
 	return found, err
 }
@@ -161,17 +162,17 @@ func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.Ol
 func reportOlder(_ context.Context, h *homeFlags, found foundOlder, f olderFlags, key string) error {
 	line := "there is no session in which nothing has changed for " + humantime.Duration(f.age)
 	if found.sessions > 0 {
-		line = fmt.Sprintf("%s would be deleted%s", plural(found.sessions, "session"), found.extent())
+		line = fmt.Sprintf("%s would be deleted%s", cli.Plural(found.sessions, "session"), found.extent())
 		if key != "" {
-			line = fmt.Sprintf("%s would be purged from those of %s that have it", key, plural(found.sessions, "session"))
+			line = fmt.Sprintf("%s would be purged from those of %s that have it", key, cli.Plural(found.sessions, "session"))
 		}
 	}
 	if found.running > 0 {
 		line += fmt.Sprintf("; %d left, since a turn is running in them", found.running)
 	}
-	fmt.Fprintln(h.env.err, line)
-	if h.env.json && !f.dryRun {
-		return h.env.printJSON(removedOlder{})
+	fmt.Fprintln(h.env.Err, line)
+	if h.env.JSON && !f.dryRun {
+		return h.env.PrintJSON(removedOlder{})
 	}
 	return nil
 }
@@ -189,12 +190,12 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 	if o.Remove == client.PurgeOlder {
 		label = "sessions purged"
 	}
-	bar := newProgress(h.env, label, total)
-	defer bar.clear()
+	bar := cli.NewProgress(h.env, label, total)
+	defer bar.Clear()
 	sum := removedOlder{}
 	var stopped, first error
 	for page, err := range sp.RemoveOlder(calls, o) {
-		sum.Before = max(sum.Before, unixMs(page.Before))
+		sum.Before = max(sum.Before, cli.UnixMs(page.Before))
 		if o.Remove == client.DeleteOlder {
 			sum.Deleted += page.Done
 		} else {
@@ -208,9 +209,9 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			}
 			sum.Failed++
 			first = cmp.Or(first, s.Err)
-			fmt.Fprintf(h.env.err, "%s: %s\n", s.ID, sanitizeLine(s.Err.Error()))
+			fmt.Fprintf(h.env.Err, "%s: %s\n", s.ID, cli.SanitizeLine(s.Err.Error()))
 		}
-		bar.set(min(sum.Deleted+sum.Purged+sum.Unchanged+sum.Left+sum.Failed, total), total)
+		bar.Set(min(sum.Deleted+sum.Purged+sum.Unchanged+sum.Left+sum.Failed, total), total)
 		if stopped = err; err == nil && ctx.Err() != nil && page.Next != "" {
 			stopped = fault.Canceled.With("stopped")
 		}
@@ -218,24 +219,24 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			break
 		}
 	}
-	bar.finishBar()
+	bar.FinishBar()
 	err := printRemoved(h, sum, o)
 	switch {
 	case stopped != nil:
-		return fault.CodeOf(stopped).Because(stopped, "%s; the same command goes on with the rest", messageOf(stopped))
+		return fault.CodeOf(stopped).Because(stopped, "%s; the same command goes on with the rest", cli.MessageOf(stopped))
 	case sum.Failed > 0:
-		return errors.Join(err, fmt.Errorf("%s failed; the first: %w", plural(sum.Failed, "session"), first))
+		return errors.Join(err, fmt.Errorf("%s failed; the first: %w", cli.Plural(sum.Failed, "session"), first))
 	}
 	return err
 }
 
 func printRemoved(h *homeFlags, sum removedOlder, o client.OlderOptions) error {
-	if h.env.json {
-		return h.env.printJSON(sum)
+	if h.env.JSON {
+		return h.env.PrintJSON(sum)
 	}
-	line := "deleted " + plural(sum.Deleted, "session")
+	line := "deleted " + cli.Plural(sum.Deleted, "session")
 	if o.Remove == client.PurgeOlder {
-		line = fmt.Sprintf("purged %s from %s", o.Key, plural(sum.Purged, "session"))
+		line = fmt.Sprintf("purged %s from %s", o.Key, cli.Plural(sum.Purged, "session"))
 	}
 	parts := []string{line}
 	for _, part := range []struct {
@@ -246,6 +247,6 @@ func printRemoved(h *homeFlags, sum removedOlder, o client.OlderOptions) error {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.say))
 		}
 	}
-	_, err := fmt.Fprintln(h.env.out, strings.Join(parts, "; "))
+	_, err := fmt.Fprintln(h.env.Out, strings.Join(parts, "; "))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func sessionRequestsCmd(h *homeFlags) *cobra.Command {
@@ -26,7 +27,7 @@ func sessionRequestsCmd(h *homeFlags) *cobra.Command {
 			"with each that changes, until stopped. With --json each line is an object with all of a\n" +
 			"request: its choices, the digest of what it asks, and its answer. It takes the right read.\n\n" + refHelp,
 		Example: "  mooring session requests ses_01J…\n  mooring session requests @phone.ref --kinds permission,question --follow --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return listRequests(ctx, h, s, o, follow)
@@ -62,10 +63,10 @@ type shownRequest struct {
 }
 
 func showRequest(r *client.Request) shownRequest {
-	shown := shownRequest{r.ID, r.Kind, string(r.State), r.Message, r.Payload, r.Choices, r.Digest, unixMs(r.Expires), r.AskedRef, r.AskedBy, unixMs(r.AskedAt), r.Cursor,
-		nil, r.Choice, r.Answer, r.Reason, r.By, unixMs(r.Changed)}
+	shown := shownRequest{r.ID, r.Kind, string(r.State), r.Message, r.Payload, r.Choices, r.Digest, cli.UnixMs(r.Expires), r.AskedRef, r.AskedBy, cli.UnixMs(r.AskedAt), r.Cursor,
+		nil, r.Choice, r.Answer, r.Reason, r.By, cli.UnixMs(r.Changed)}
 	if c := r.Claim; c != nil {
-		shown.Claim = &shownClaim{c.Cursor, unixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
+		shown.Claim = &shownClaim{c.Cursor, cli.UnixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
 	}
 	return shown
 }
@@ -82,12 +83,12 @@ func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client
 			return err
 		}
 		printed++
-		row := []string{r.ID, r.Kind, string(r.State), clipLine(cmp.Or(r.AskedBy, r.AskedRef)), clipLine(payloadText(r.Payload)), answerCell(r)}
+		row := []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(payloadText(r.Payload)), answerCell(r)}
 		switch {
-		case h.env.json:
-			err = h.env.printJSON(showRequest(r))
+		case h.env.JSON:
+			err = h.env.PrintJSON(showRequest(r))
 		case follow:
-			_, err = fmt.Fprintln(h.env.out, strings.Join(row, "\t"))
+			_, err = fmt.Fprintln(h.env.Out, strings.Join(row, "\t"))
 		default:
 			rows = append(rows, row)
 		}
@@ -96,24 +97,24 @@ func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client
 		}
 	}
 	switch {
-	case h.env.json || follow:
+	case h.env.JSON || follow:
 		return nil
 	case printed == 0:
-		fmt.Fprintln(h.env.err, "nothing is asked")
+		fmt.Fprintln(h.env.Err, "nothing is asked")
 		return nil
 	}
-	return writeTable(h.env.out, rows)
+	return cli.WriteTable(h.env.Out, rows)
 }
 
 // answerCell returns what a table shows of a request's answer: what was chosen and said, or among what may be chosen.
 func answerCell(r *client.Request) string {
 	switch {
 	case r.State == client.RequestAnswered:
-		return clipLine(answerText(r))
+		return cli.ClipLine(answerText(r))
 	case r.State.Ended():
-		return clipLine(r.Reason)
+		return cli.ClipLine(r.Reason)
 	}
-	return sanitizeLine(strings.Join(choiceIDs(r), ", "))
+	return cli.SanitizeLine(strings.Join(choiceIDs(r), ", "))
 }
 
 // answerText returns an answer for people: what was chosen, and what was said.
@@ -137,7 +138,7 @@ func payloadText(payload json.RawMessage) string {
 	case json.Unmarshal(payload, &object) == nil && object.Text != nil:
 		return *object.Text
 	}
-	return string(oneLine(payload))
+	return string(cli.CompactJSON(payload))
 }
 
 // choiceIDs returns the ids of a request's choices.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -29,7 +30,7 @@ func sessionRevertCmd(h *homeFlags) *cobra.Command {
 			"turn begins: then what is hidden leaves the state. Reverting again moves the point. It takes\n" +
 			"the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
 		Example: "  mooring session revert ses_01J… --to message/msg_3\n  mooring session revert @owner-of-session.ref --to 120",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			op, err := revertOp(to)
 			if err != nil {
@@ -58,7 +59,7 @@ func revertOp(to string) (func(*client.Batch), error) {
 	}
 	k, refused := session.ParseKey(to)
 	if refused != nil || k.Kind != session.KeyMessage && k.Kind != session.KeyPart {
-		return nil, fault.Usage.With("--to is %q: give message/ID, part/MESSAGE/ID, or a cursor", sanitizeLine(strings.TrimSpace(to)))
+		return nil, fault.Usage.With("--to is %q: give message/ID, part/MESSAGE/ID, or a cursor", cli.SanitizeLine(strings.TrimSpace(to)))
 	}
 	return func(b *client.Batch) { b.Revert(to) }, nil
 }
@@ -70,7 +71,7 @@ func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
 		Long: "Show again what revert has hidden, as long as no message was put and no turn begun since. It\n" +
 			"takes the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
 		Example: "  mooring session unrevert ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was shown again",

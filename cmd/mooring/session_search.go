@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/search"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -29,7 +30,7 @@ func sessionSearchCmd(h *homeFlags) *cobra.Command {
 			"an object: that of ls, the place of the text in the value as a JSON Pointer, and the excerpt, in\n" +
 			"turn what is beside a match and a match.\n\n" + refHelp,
 		Example: "  mooring session search ses_01J… login fails\n  mooring session search @reader.ref \"connection refused\" --limit 0 --json",
-		Args:    argCount(2, -1),
+		Args:    cli.ArgCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			words := args[1:]
 			for i, w := range words {
@@ -73,32 +74,32 @@ func searchSession(ctx context.Context, h *homeFlags, s *client.Session, query s
 		}
 		if page.Indexing && after == "" {
 			if !waiting {
-				fmt.Fprintln(h.env.err, "the session is large: making its index, which later searches use")
+				fmt.Fprintln(h.env.Err, "the session is large: making its index, which later searches use")
 			}
 			waiting = true
 			continue
 		}
 		var rows [][]string
 		for _, e := range page.Found {
-			if h.env.json {
-				if err := h.env.printJSON(shownFound{showEntry(e.EntryInfo), e.Place, e.Excerpt}); err != nil {
+			if h.env.JSON {
+				if err := h.env.PrintJSON(shownFound{showEntry(e.EntryInfo), e.Place, e.Excerpt}); err != nil {
 					return err
 				}
 				continue
 			}
-			rows = append(rows, []string{e.Key, orDash(clipLine(e.Actor)), sanitizeLine(strings.Join(e.Excerpt, ""))})
+			rows = append(rows, []string{e.Key, cli.OrDash(cli.ClipLine(e.Actor)), cli.SanitizeLine(strings.Join(e.Excerpt, ""))})
 		}
-		if err := writeTable(h.env.out, rows); err != nil {
+		if err := cli.WriteTable(h.env.Out, rows); err != nil {
 			return err
 		}
 		found += len(page.Found)
 		if after, more = page.Next, page.Next != ""; more && limit > 0 && found == limit {
-			fmt.Fprintln(h.env.err, "there may be others: --limit 0 finds all")
+			fmt.Fprintln(h.env.Err, "there may be others: --limit 0 finds all")
 			more = false
 		}
 	}
-	if found == 0 && !h.env.json {
-		fmt.Fprintln(h.env.err, "nothing is found")
+	if found == 0 && !h.env.JSON {
+		fmt.Fprintln(h.env.Err, "nothing is found")
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/jsontable"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -32,7 +33,7 @@ func sessionShowCmd(h *homeFlags) *cobra.Command {
 			"when, and the value as tidy JSON; a list of objects with the same members is a table.\n" +
 			"session ls lists all keys.\n\n" + refHelp,
 		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return showSession(ctx, h, s) })
 		},
@@ -106,8 +107,8 @@ func showSession(ctx context.Context, h *homeFlags, s *client.Session) error {
 			shown.Values = append(shown.Values, showEntry(e))
 		}
 	}
-	if h.env.json {
-		return h.env.printJSON(shown)
+	if h.env.JSON {
+		return h.env.PrintJSON(shown)
 	}
 	if err := printShown(h, d.Session, &shown); err != nil {
 		return err
@@ -122,19 +123,19 @@ func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 			rows = append(rows, []string{name, value})
 		}
 	}
-	add("external", clipLine(s.External))
-	add("title", clipLine(s.Title))
-	add("forked from", clipLine(s.Origin.text()))
-	add("child of", clipLine(s.Parent.text()))
-	add("reverted to", clipLine(s.Reverted.text()))
+	add("external", cli.ClipLine(s.External))
+	add("title", cli.ClipLine(s.Title))
+	add("forked from", cli.ClipLine(s.Origin.text()))
+	add("child of", cli.ClipLine(s.Parent.text()))
+	add("reverted to", cli.ClipLine(s.Reverted.text()))
 	if s.Compacted != nil {
-		add("compacted up to", clipLine(s.Compacted.text()))
-		add("summary", clipLine(s.Compacted.Summary))
+		add("compacted up to", cli.ClipLine(s.Compacted.text()))
+		add("summary", cli.ClipLine(s.Compacted.Summary))
 	}
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
-	add("created", formatTime(info.Created))
-	add("updated", formatTime(info.Updated))
+	add("created", cli.FormatTime(info.Created))
+	add("updated", cli.FormatTime(info.Updated))
 	for _, kind := range []string{"message", "part", "model"} {
 		add(kind+"s", strconv.Itoa(s.Counts[kind]))
 	}
@@ -142,7 +143,7 @@ func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 	if len(s.Turns) == 0 {
 		add("turns", "none begun")
 	}
-	if err := writeTable(h.env.out, rows); err != nil || len(s.Turns) == 0 {
+	if err := cli.WriteTable(h.env.Out, rows); err != nil || len(s.Turns) == 0 {
 		return err
 	}
 	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
@@ -153,14 +154,14 @@ func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 		}
 		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
 	}
-	fmt.Fprintln(h.env.out)
-	return writeTable(h.env.out, turns)
+	fmt.Fprintln(h.env.Out)
+	return cli.WriteTable(h.env.Out, turns)
 }
 
 // printValues prints the values of own kinds.
 func printValues(h *homeFlags, s *shownSession) error {
 	for _, e := range s.Values {
-		by := orDash(clipLine(cmp.Or(e.Actor, e.Ref)))
+		by := cli.OrDash(cli.ClipLine(cmp.Or(e.Actor, e.Ref)))
 		at := time.Time{}
 		if e.At != 0 {
 			at = time.UnixMilli(e.At)
@@ -169,13 +170,13 @@ func printValues(h *homeFlags, s *shownSession) error {
 		if c := e.Claim; c != nil {
 			claimed = "  claimed by " + c.String()
 		}
-		fmt.Fprintf(h.env.out, "\n%s  cursor %d  %s  %s%s\n", e.Key, e.Cursor, by, formatTime(at), claimed)
-		if err := printValue(h.env.out, e.Payload); err != nil {
+		fmt.Fprintf(h.env.Out, "\n%s  cursor %d  %s  %s%s\n", e.Key, e.Cursor, by, cli.FormatTime(at), claimed)
+		if err := printValue(h.env.Out, e.Payload); err != nil {
 			return err
 		}
 	}
 	if s.MoreValues > 0 {
-		fmt.Fprintf(h.env.out, "\nand %s: mooring session ls lists all\n", plural(s.MoreValues, "more value"))
+		fmt.Fprintf(h.env.Out, "\nand %s: mooring session ls lists all\n", cli.Plural(s.MoreValues, "more value"))
 	}
 	return nil
 }
@@ -191,13 +192,13 @@ func printValue(w io.Writer, payload []byte) error {
 			b.Reset()
 			b.Write(payload)
 		}
-		_, err := fmt.Fprintf(w, "  %s\n", sanitizeText(b.String()))
+		_, err := fmt.Fprintf(w, "  %s\n", cli.SanitizeText(b.String()))
 		return err
 	}
 	cells := func(cell func(name string) string) []string {
 		row := make([]string, len(columns))
 		for i, name := range columns {
-			row[i] = clipLine(cell(name))
+			row[i] = cli.ClipLine(cell(name))
 		}
 		row[0] = "  " + row[0]
 		return row
@@ -221,9 +222,9 @@ func printValue(w io.Writer, payload []byte) error {
 		rows = append(rows, cells(func(name string) string { return members[name] }))
 		return true
 	})
-	if err := writeTable(w, rows); err != nil || more == 0 {
+	if err := cli.WriteTable(w, rows); err != nil || more == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "  and %s\n", plural(more, "more row"))
+	_, err := fmt.Fprintf(w, "  and %s\n", cli.Plural(more, "more row"))
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -42,7 +43,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			"state), and continues from there. It does the same if the log no longer reaches back to N.\n\n" + refHelp,
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow\n" +
 			"  mooring session tail @reader.ref --from 120:5f0c… --follow --start-over --json",
-		Args: argCount(1, 1),
+		Args: cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if f.follow {
@@ -52,7 +53,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var((*positionFlag)(&f.from), "from", "print the events after this one (the last cursor, and its event's hash)")
+	cmd.Flags().Var((*cli.PositionFlag)(&f.from), "from", "print the events after this one (the last cursor, and its event's hash)")
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print what is added, until stopped")
 	cmd.Flags().StringSliceVar(&f.keys, "keys", nil, "print only events about these keys; todo/ is all that is below it")
 	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "if the log is not the one that was seen, print the state again and continue")
@@ -72,7 +73,7 @@ func explainTrimmed(err error) error {
 
 // printTail prints the present events.
 func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.env.out)
+	out := bufio.NewWriter(h.env.Out)
 	at, end, over := f.from, uint64(0), false
 	for {
 		page, err := s.EventsOf(ctx, at, f.keys, tailPage)
@@ -87,7 +88,7 @@ func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlag
 			}
 		}
 		if err != nil {
-			return errors.Join(explainServerBehind("log", err, at), out.Flush())
+			return errors.Join(cli.ExplainServerBehind("log", err, at), out.Flush())
 		}
 		if end == 0 {
 			end = page.Cursor
@@ -109,15 +110,15 @@ func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlag
 
 // followEvents prints the present events, then new ones until it is interrupted, which is not an error.
 func followEvents(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.env.out)
+	out := bufio.NewWriter(h.env.Out)
 	troubled, last := false, f.from
 	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Keys: f.keys, Trouble: func(err error) {
 		switch code := fault.CodeOf(err); {
-		case h.env.json:
+		case h.env.JSON:
 		case code == fault.ServerBehind || code == fault.CursorExpired:
-			fmt.Fprintf(h.env.err, "starting over: %v\n", err)
+			fmt.Fprintf(h.env.Err, "starting over: %v\n", err)
 		case !troubled:
-			fmt.Fprintf(h.env.err, "no connection (%v); continuing when there is one\n", err)
+			fmt.Fprintf(h.env.Err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}}
@@ -137,7 +138,7 @@ func followEvents(ctx context.Context, h *homeFlags, s *client.Session, f *tailF
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
 		return nil
 	}
-	return explainServerBehind("log", err, last)
+	return cli.ExplainServerBehind("log", err, last)
 }
 
 // shownState is the header of a state as --json prints it; its keys follow.
@@ -159,7 +160,7 @@ type shownKey struct {
 
 // printState prints the state that replaces all events printed before.
 func printState(h *homeFlags, out *bufio.Writer, state *client.State) error {
-	if !h.env.json {
+	if !h.env.JSON {
 		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // the writer keeps its error
 		for i := range state.Entries {
 			fmt.Fprintf(out, "%d\tstate\t%s\t-\n", state.Entries[i].Cursor, state.Entries[i].Key)
@@ -211,14 +212,14 @@ type shownMark struct {
 
 func printEvent(h *homeFlags, out *bufio.Writer, e *client.Event) error {
 	if e.Hidden {
-		if h.env.json {
+		if h.env.JSON {
 			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})
 		}
 		_, err := fmt.Fprintf(out, "%d\t(not shown)\n", e.Cursor)
 		return err
 	}
-	if !h.env.json {
-		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, orDash(e.Key), orDash(clipLine(e.Actor)))
+	if !h.env.JSON {
+		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, cli.OrDash(e.Key), cli.OrDash(cli.ClipLine(e.Actor)))
 		return err
 	}
 	enc := json.NewEncoder(out)

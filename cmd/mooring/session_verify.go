@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func sessionVerifyCmd(h *homeFlags) *cobra.Command {
@@ -25,7 +26,7 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 			"If the log was trimmed, or the ref shows only a part of it, that part is checked, and the\n" +
 			"output says what was not.\n\n" + refHelp,
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return verifySession(ctx, h, s) })
 		},
@@ -55,14 +56,14 @@ type shownVerification struct {
 }
 
 func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
-	var bar *progress
+	var bar *cli.Progress
 	v, err := s.Verify(ctx, func(cursor, end uint64) {
 		if bar == nil {
-			bar = newProgress(h.env, "events", int(end))
+			bar = cli.NewProgress(h.env, "events", int(end))
 		}
-		bar.set(int(cursor), int(end))
+		bar.Set(int(cursor), int(end))
 	})
-	bar.finishBar()
+	bar.FinishBar()
 	if err != nil {
 		return err
 	}
@@ -74,29 +75,29 @@ func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	for _, f := range v.Findings {
 		shown.Findings = append(shown.Findings, shownFinding(f))
 	}
-	if h.env.json {
-		return errors.Join(h.env.printJSON(shown), v.Err())
+	if h.env.JSON {
+		return errors.Join(h.env.PrintJSON(shown), v.Err())
 	}
 	rows := [][]string{{"session", shown.Session}, {"cursor", strconv.FormatUint(v.Cursor, 10)}, {"head", shown.Head}}
 	if shown.State != "" {
 		rows = append(rows, []string{"state", shown.State})
 	}
-	if err := writeTable(h.env.out, rows); err != nil {
+	if err := cli.WriteTable(h.env.Out, rows); err != nil {
 		return err
 	}
 	for _, label := range v.Unverified {
-		fmt.Fprintf(h.env.out, "not verified: %s\n", label)
+		fmt.Fprintf(h.env.Out, "not verified: %s\n", label)
 	}
 	if err := v.Err(); err != nil {
 		return err
 	}
-	message := fmt.Sprintf("log of %s verified", plural(v.Events, "event"))
+	message := fmt.Sprintf("log of %s verified", cli.Plural(v.Events, "event"))
 	if v.Purged > 0 {
 		message += fmt.Sprintf(", %d of them purged", v.Purged)
 	}
 	if shown.State != "" {
 		message += "; state hash " + shown.State
 	}
-	_, err = fmt.Fprintln(h.env.out, message)
+	_, err = fmt.Fprintln(h.env.Out, message)
 	return err
 }

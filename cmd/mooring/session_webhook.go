@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/webhook"
@@ -47,9 +48,9 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 			"owner's ref, when that is revoked or rotated. The same command again changes nothing.\n\n" + refHelp,
 		Example: "  mooring session webhook add ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret\n" +
 			"  mooring session webhook add @srv/owner.ref/ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret --on request.open",
-		Args: argCount(2, 2),
+		Args: cli.ArgCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkNotices(on); err != nil {
+			if err := cli.CheckNotices(on); err != nil {
 				return err
 			}
 			if secretFile == "" {
@@ -62,7 +63,7 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 				if _, err := s.Webhooks(ctx); err != nil { // before a secret is made that nobody takes
 					return err
 				}
-				secret, err := h.env.webhookSecret(ctx, secretFile)
+				secret, err := h.env.WebhookSecret(ctx, secretFile)
 				if err != nil {
 					return err
 				}
@@ -76,11 +77,11 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 				}
 				switch {
 				case info.Ended != "":
-					return fault.AlreadyExists.With("the webhook was registered before, and has ended (%s): remove %s, and add it again", sanitizeLine(info.Ended), sanitizeLine(info.ID))
-				case h.env.json:
-					return h.env.printJSON(shownWebhook(&info))
+					return fault.AlreadyExists.With("the webhook was registered before, and has ended (%s): remove %s, and add it again", cli.SanitizeLine(info.Ended), cli.SanitizeLine(info.ID))
+				case h.env.JSON:
+					return h.env.PrintJSON(shownWebhook(&info))
 				}
-				_, err = fmt.Fprintln(h.env.out, sanitizeLine(info.ID))
+				_, err = fmt.Fprintln(h.env.Out, cli.SanitizeLine(info.ID))
 				return err
 			})
 		},
@@ -107,7 +108,7 @@ func webhookListCmd(h *homeFlags) *cobra.Command {
 			"with what kind of error, when it is tried again, or why it has ended. A server without --webhooks calls\n" +
 			"none of them. With --json each line is an object.\n\n" + refHelp,
 		Example: "  mooring session webhook list ses_01J…",
-		Args:    argCount(1, 1),
+		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listWebhooks(ctx, h, s) })
 		},
@@ -122,8 +123,8 @@ func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
 	rows := [][]string{{"ID", "URL", "ON", "STATE", "DELIVERED", "NEXT TRY"}}
 	for i := range list {
 		w := &list[i]
-		if h.env.json {
-			if err := h.env.printJSON(shownWebhook(w)); err != nil {
+		if h.env.JSON {
+			if err := h.env.PrintJSON(shownWebhook(w)); err != nil {
 				return err
 			}
 			continue
@@ -131,23 +132,23 @@ func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
 		state, next := "delivering", "-"
 		switch {
 		case w.Ended != "":
-			state = fmt.Sprintf("ended: %s (%s)", w.Ended, formatTime(w.EndedAt))
+			state = fmt.Sprintf("ended: %s (%s)", w.Ended, cli.FormatTime(w.EndedAt))
 		case !w.FailingSince.IsZero():
-			state, next = fmt.Sprintf("failing since %s: %s", formatTime(w.FailingSince), w.Error), formatTime(w.Next)
+			state, next = fmt.Sprintf("failing since %s: %s", cli.FormatTime(w.FailingSince), w.Error), cli.FormatTime(w.Next)
 		}
 		if !w.Restarted.IsZero() {
-			state += fmt.Sprintf("; began anew %s", formatTime(w.Restarted))
+			state += fmt.Sprintf("; began anew %s", cli.FormatTime(w.Restarted))
 		}
-		rows = append(rows, []string{w.ID, clipLine(w.URL), strings.Join(w.Kinds, ","), sanitizeLine(state), formatTime(w.Delivered), next})
+		rows = append(rows, []string{w.ID, cli.ClipLine(w.URL), strings.Join(w.Kinds, ","), cli.SanitizeLine(state), cli.FormatTime(w.Delivered), next})
 	}
 	switch {
-	case h.env.json:
+	case h.env.JSON:
 		return nil
 	case len(rows) == 1:
-		fmt.Fprintln(h.env.err, "the session has no webhooks")
+		fmt.Fprintln(h.env.Err, "the session has no webhooks")
 		return nil
 	}
-	return writeTable(h.env.out, rows)
+	return cli.WriteTable(h.env.Out, rows)
 }
 
 // webhookJSON is a webhook as --json prints it. Times are Unix ms.
@@ -169,10 +170,10 @@ type webhookJSON struct {
 }
 
 func shownWebhook(w *client.WebhookInfo) webhookJSON {
-	shown := webhookJSON{ID: w.ID, URL: w.URL, On: w.Kinds, Ref: w.Ref, Created: unixMs(w.Created), Cursor: w.Cursor, Delivered: unixMs(w.Delivered),
-		FailingSince: unixMs(w.FailingSince), Failures: w.Failures, Error: w.Error, Restarted: unixMs(w.Restarted), Ended: w.Ended, EndedAt: unixMs(w.EndedAt)}
+	shown := webhookJSON{ID: w.ID, URL: w.URL, On: w.Kinds, Ref: w.Ref, Created: cli.UnixMs(w.Created), Cursor: w.Cursor, Delivered: cli.UnixMs(w.Delivered),
+		FailingSince: cli.UnixMs(w.FailingSince), Failures: w.Failures, Error: w.Error, Restarted: cli.UnixMs(w.Restarted), Ended: w.Ended, EndedAt: cli.UnixMs(w.EndedAt)}
 	if w.Failures > 0 && w.Ended == "" {
-		shown.Next = unixMs(w.Next)
+		shown.Next = cli.UnixMs(w.Next)
 	}
 	return shown
 }
@@ -184,12 +185,12 @@ func webhookRemoveCmd(h *homeFlags) *cobra.Command {
 		Long: "Remove a webhook, by its id. A notice that is being sent may still arrive; none after it is sent.\n" +
 			"One that is not there is no error.\n\n" + refHelp,
 		Example: "  mooring session webhook remove ses_01J… whk_0f3a…",
-		Args:    argCount(2, 2),
+		Args:    cli.ArgCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				removed, err := s.RemoveWebhook(ctx, args[1])
 				if err == nil && !removed {
-					fmt.Fprintln(h.env.err, "the session has no such webhook")
+					fmt.Fprintln(h.env.Err, "the session has no such webhook")
 				}
 				return err
 			})

@@ -18,6 +18,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -119,7 +120,7 @@ func TestSessionWebhook(t *testing.T) {
 	if again := strings.TrimSpace(r.ok(add...)); again != hook {
 		t.Errorf("the same again is %s, and was %s", again, hook)
 	}
-	r.fails(exitRefused, "already_exists", append(add, "--id", hook, "--on", notice.TurnFinished)...)
+	r.fails(cli.ExitRefused, "already_exists", append(add, "--id", hook, "--on", notice.TurnFinished)...)
 	r.ok("session", "answer", id, "req_0", "contents")
 	if n := to.next(notice.RequestAnswered, "req_0"); n.Data.Kind != "prompt" || n.Data.Session != id {
 		t.Errorf("the answer is %+v", n)
@@ -168,7 +169,7 @@ func TestSessionWebhook(t *testing.T) {
 	// Only the owner.
 	narrow := r.shareTo("narrow", id, "--rights", "read,append,share,revoke")
 	for _, args := range [][]string{{"add", narrow, to.url, "--webhook-secret", to.secret}, {"list", narrow}, {"remove", narrow, hook}} {
-		if got := r.runAs(r.otherHome("narrow"), "", append([]string{"session", "webhook"}, args...)...); got.code != exitRefused || !strings.Contains(got.err, "not_an_owner") {
+		if got := r.runAs(r.otherHome("narrow"), "", append([]string{"session", "webhook"}, args...)...); got.code != cli.ExitRefused || !strings.Contains(got.err, "not_an_owner") {
 			t.Errorf("%s of another: %+v", args[0], got)
 		}
 	}
@@ -188,11 +189,11 @@ func TestSessionWebhook(t *testing.T) {
 		t.Errorf("after the rotation %v comes", &n)
 	default:
 	}
-	r.fails(exitRefused, "has ended (revoked)", add...)
+	r.fails(cli.ExitRefused, "has ended (revoked)", add...)
 	for i := range 6 {
 		r.ok("session", "webhook", "add", id, to.url, "--webhook-secret", to.secret, "--id", fmt.Sprint("more", i), "--on", notice.TurnFinished)
 	}
-	r.fails(exitRefused, "quota_exceeded", append(add, "--id", "more")...)
+	r.fails(cli.ExitRefused, "quota_exceeded", append(add, "--id", "more")...)
 }
 
 // What a server is not told to do it does not: call webhooks, or private addresses.
@@ -203,29 +204,29 @@ func TestSessionWebhookRefused(t *testing.T) {
 	https := strings.NewReplacer("http:", "https:", "127.0.0.1", "localhost").Replace(to.url)
 	add := []string{"session", "webhook", "add", id, https, "--webhook-secret", to.secret}
 	r.runIn("", add...) // makes the secret, and says so
-	r.fails(exitRefused, "mooring serve --webhooks", add...)
+	r.fails(cli.ExitRefused, "mooring serve --webhooks", add...)
 	r.stop()
 	r.flags = []string{"--webhooks"}
 	r.start()
-	r.fails(exitUsage, "--webhook-secret", "session", "webhook", "add", id, https)
-	r.fails(exitUsage, "there is no \"turn\"", append(add, "--on", "turn")...)
-	r.fails(exitUsage, "https://HOST/PATH", "session", "webhook", "add", id, "ftp://example.org", "--webhook-secret", filepath.Join(r.dir, "none"))
-	r.fails(exitRefused, "not_an_owner", "session", "webhook", "add", r.shareTo("writer", id, "--rights", "read,append"), https, "--webhook-secret", filepath.Join(r.dir, "none"))
+	r.fails(cli.ExitUsage, "--webhook-secret", "session", "webhook", "add", id, https)
+	r.fails(cli.ExitUsage, "there is no \"turn\"", append(add, "--on", "turn")...)
+	r.fails(cli.ExitUsage, "https://HOST/PATH", "session", "webhook", "add", id, "ftp://example.org", "--webhook-secret", filepath.Join(r.dir, "none"))
+	r.fails(cli.ExitRefused, "not_an_owner", "session", "webhook", "add", r.shareTo("writer", id, "--rights", "read,append"), https, "--webhook-secret", filepath.Join(r.dir, "none"))
 	if _, err := os.Stat(filepath.Join(r.dir, "none")); err == nil {
 		t.Error("it made a secret for nobody")
 	}
-	r.fails(exitUsage, "no address for a webhook", "session", "webhook", "add", id, "https://169.254.169.254/", "--webhook-secret", to.secret)
+	r.fails(cli.ExitUsage, "no address for a webhook", "session", "webhook", "add", id, "https://169.254.169.254/", "--webhook-secret", to.secret)
 	for _, at := range []string{to.url, "https://10.0.0.1/hook"} {
-		r.fails(exitRefused, "bad_argument: ", "session", "webhook", "add", id, at, "--webhook-secret", to.secret)
+		r.fails(cli.ExitRefused, "bad_argument: ", "session", "webhook", "add", id, at, "--webhook-secret", to.secret)
 	}
-	r.fails(exitRefused, "letters, digits", append(add, "--id", "a b")...)
+	r.fails(cli.ExitRefused, "letters, digits", append(add, "--id", "a b")...)
 	r.ok("session", "ask", id, "prompt", "contents")
 	r.ok(add...)
 	list := r.hooks(id, func(l []webhookJSON) bool { return l[0].Failures > 0 })
 	if list[0].Error != "private_address" || len(to.got) > 0 {
 		t.Errorf("at a private address: %+v, reached %d times", list[0], len(to.got))
 	}
-	r.fails(exitRefused, "not_an_owner", "session", "webhook", "list", r.shareTo("reader", id, "--rights", "read"))
+	r.fails(cli.ExitRefused, "not_an_owner", "session", "webhook", "list", r.shareTo("reader", id, "--rights", "read"))
 }
 
 // A server that is killed between a notice and the note that it was taken sends it again, with the same id.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -39,7 +40,7 @@ type shareFlags struct {
 	file        string
 }
 
-func shareCmd(sh *cliEnv) *cobra.Command {
+func shareCmd(env *cli.Env) *cobra.Command {
 	var f shareFlags
 	cmd := &cobra.Command{
 		Use:   "share REF --rights read[,append,share,revoke]",
@@ -66,12 +67,12 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			"  mooring share ses_01J… --rights read,ask,answer --ask prompt,stop --answer permission --to phone.ref\n" +
 			"  mooring share ses_01J… --rights read --with-children --to watcher.ref\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
-		Args: argCount(1, 1),
+		Args: cli.ArgCount(1, 1),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, ask, answer, break, schema; of a space create, list, share, revoke; with commas (required)")
-	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
+	cli.DurationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.BoolVar(&f.children, "with-children", false, "also the sessions below this one, those that are there and those that come")
 	flags.StringVar(&f.childRights, "child-rights", "read", "with --with-children, what it allows there; with commas")
 	flags.StringVar(&f.label, "label", "", "a name for people")
@@ -86,11 +87,11 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to this key, which mooring key prints at its receiver")
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
-	completeList(cmd, "rights", capability.RightNames()...)
-	completeList(cmd, "methods", appendable...)
-	completeList(cmd, "child-rights", capability.ChildRights.Names()...)
+	cli.CompleteList(cmd, "rights", capability.RightNames()...)
+	cli.CompleteList(cmd, "methods", appendable...)
+	cli.CompleteList(cmd, "child-rights", capability.ChildRights.Names()...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := rejectZeroLimits(flags, "expires", "redemptions", "from"); err != nil {
+		if err := cli.RejectZeroLimits(flags, "expires", "redemptions", "from"); err != nil {
 			return err
 		}
 		if flags.Changed("child-rights") && !f.children {
@@ -169,17 +170,17 @@ func shareRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, o
 	if err != nil {
 		return err
 	}
-	file, err := newRefFile(name, false)
+	file, err := cli.NewRefFile(name, false)
 	if err != nil {
 		return err
 	}
 	if sp != nil {
 		ref, err := sp.Share(ctx, o)
 		if err != nil {
-			file.discard()
+			file.Discard()
 			return err
 		}
-		if err := errors.Join(file.write(ref), file.commit()); err != nil {
+		if err := errors.Join(file.Write(ref), file.Commit()); err != nil {
 			return err
 		}
 		return printShared(h, ref, name, false)
@@ -204,9 +205,9 @@ func printShared(h *homeFlags, ref capability.Ref, file string, queued bool) err
 		shown["text"] = text
 	} else {
 		text = ref.ID
-		fmt.Fprintf(h.env.err, "the ref is in %s\n", file)
+		fmt.Fprintf(h.env.Err, "the ref is in %s\n", file)
 	}
-	return h.env.print(shown, "%s\n", text)
+	return h.env.Print(shown, "%s\n", text)
 }
 
 // appendable are the methods that --methods takes.

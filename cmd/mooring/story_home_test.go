@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // TestAHomeUsesTheRefThatWorks: of several refs to one session, which came in the
@@ -52,12 +54,12 @@ func TestAFailedCommandChangesNothing(t *testing.T) {
 	id := r.create("ses_outside") // the owner's ref is remembered
 	list := r.ok("session", "list")
 	creator := r.shareTo("creator", r.owner(), "--rights", "create")
-	r.fails(exitRefused, "missing_right", "session", "list", "--owner", creator)
+	r.fails(cli.ExitRefused, "missing_right", "session", "list", "--owner", creator)
 	if got := r.ok("session", "list"); got != list {
 		t.Errorf("after a refusal: %s", got)
 	}
 	other.stop()
-	r.fails(exitRefused, "unavailable", "session", "list", "--owner", other.owner())
+	r.fails(cli.ExitRefused, "unavailable", "session", "list", "--owner", other.owner())
 	if got := r.ok("session", "list"); got != list {
 		t.Errorf("after a server that is away: %s", got)
 	}

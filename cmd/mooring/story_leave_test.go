@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // restoredCLI is a server that was restored to an earlier copy, and has forgotten what an
@@ -59,7 +61,7 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 	void := r.okAs(home, "", "outbox", "list", "--state", "void", "--json")
 	op := void[strings.Index(void, `"op":"`)+6:][:26]
 	got := r.refusedAs(home, "", append(message, "committed again and not sent"), "outbox", "retry", op)
-	if got := r.runAs(home, "", "outbox", "drop", strings.TrimSpace(got.out)); got.code != exitOK && !strings.Contains(got.err, "given up") {
+	if got := r.runAs(home, "", "outbox", "drop", strings.TrimSpace(got.out)); got.code != cli.ExitOK && !strings.Contains(got.err, "given up") {
 		t.Errorf("drop of one that has its place or not: exit %d, %q", got.code, got.err)
 	}
 
@@ -84,7 +86,7 @@ func TestAnAbandonedSessionGoesOn(t *testing.T) {
 	sent := r.okAs(home, "", "outbox", "list", "--state", "pending,in_flight", "--json")
 	r.refusedAs(home, "", []string{"given up, and its place in the stream not settled", "mooring outbox abandon " + session},
 		"outbox", "drop", sent[strings.Index(sent, `"op":"`)+6:][:26])
-	if got := r.runAs(home, "", "outbox", "abandon", session); got.code != exitUsage || !strings.Contains(got.err, "--yes") {
+	if got := r.runAs(home, "", "outbox", "abandon", session); got.code != cli.ExitUsage || !strings.Contains(got.err, "--yes") {
 		t.Errorf("unasked: exit %d, %q", got.code, got.err)
 	}
 	got := r.okAs(home, "", "outbox", "abandon", session, "--yes")

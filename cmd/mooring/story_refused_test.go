@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestAWrongLineCommitsNothing(t *testing.T) {
@@ -25,7 +27,7 @@ func TestAWrongLineCommitsNothing(t *testing.T) {
 		`,"depends_on":["` + unknown + `"]`,
 		`,"expected_cursor":{"op":"` + unknown + `","path":"cursor"}`,
 	} {
-		r.failsIn(line("a", "")+line("b", more), exitRefused, "line 2: op "+unknown, "session", "append", id)
+		r.failsIn(line("a", "")+line("b", more), cli.ExitRefused, "line 2: op "+unknown, "session", "append", id)
 	}
 	if after := r.statusOf(r.home()).States["acked"]; after != before || r.tailed(id) != events {
 		t.Errorf("%d ops before, %d after", before, after)
@@ -43,11 +45,11 @@ func TestAWrongLineCommitsNothing(t *testing.T) {
 	}
 	// What is durable when a later batch fails is told, and where to go on.
 	got := r.runIn(line("e", "")+`{"method":"put","key":"message/m","batch":"f","refs":{"payload":{"op":"`+mine+`","path":"no.such.field"}}}`, "session", "append", id)
-	if got.code != exitRefused || !strings.Contains(got.err, "lines 1 to 1 are in the outbox; continue with line 2") || strings.Count(got.out, "\n") != 1 {
+	if got.code != cli.ExitRefused || !strings.Contains(got.err, "lines 1 to 1 are in the outbox; continue with line 2") || strings.Count(got.out, "\n") != 1 {
 		t.Errorf("a batch that cannot be committed: exit %d, %q %q", got.code, got.out, got.err)
 	}
 	events++
-	r.failsIn(line("c", "")+line("c", `,"op_id":"`+mine+`"`), exitRefused, "line 2: op id "+mine+" is taken", "session", "append", id)
+	r.failsIn(line("c", "")+line("c", `,"op_id":"`+mine+`"`), cli.ExitRefused, "line 2: op id "+mine+" is taken", "session", "append", id)
 	if n := r.tailed(id); n != events+2 {
 		t.Errorf("%d events", n)
 	}
@@ -65,7 +67,7 @@ func TestDrainTellsOfRefusals(t *testing.T) {
 	r.start()
 	r.ok("revoke", ref)
 	got := r.runAs(home, "", "outbox", "drain")
-	if got.code != exitRefused || !strings.Contains(got.err, "2 of them did not apply: see mooring outbox list --state failed") || !strings.Contains(got.out, "2 ops answered") {
+	if got.code != cli.ExitRefused || !strings.Contains(got.err, "2 of them did not apply: see mooring outbox list --state failed") || !strings.Contains(got.out, "2 ops answered") {
 		t.Errorf("drain: exit %d, %q %q", got.code, got.out, got.err)
 	}
 	if out := r.okAs(home, "", "outbox", "drain"); !strings.Contains(out, "0 ops answered") { // they are not told twice

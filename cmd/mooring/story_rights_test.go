@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -146,7 +147,7 @@ func TestARefForKeys(t *testing.T) {
 		{"--read-keys and message exclude each other", []string{"share", id, "--rights", "read", "--read-keys", "todo/", "--message", "b"}},
 		{"keys: \"/\" is neither a key nor a prefix", []string{"session", "tail", id, "--keys", "/"}},
 	} {
-		if got := r.runIn("", wrong.args...); got.code == exitOK || !strings.Contains(got.err, wrong.words) || strings.Count(got.err, "\n") != 1 {
+		if got := r.runIn("", wrong.args...); got.code == cli.ExitOK || !strings.Contains(got.err, wrong.words) || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("%q: exit %d, %s", wrong.args, got.code, got.err)
 		}
 	}
@@ -170,7 +171,7 @@ func TestALiveTailEndsWhenItsRefExpires(t *testing.T) {
 	for tail := bufio.NewScanner(lines); tail.Scan(); seen++ {
 	}
 	// On a machine so busy that a second passes before the tail is there, it gets the same answer and no event.
-	if c := <-code; c != exitRefused || !strings.HasPrefix(errText.String(), "mooring: expired: ") || seen != 3 && seen != 0 {
+	if c := <-code; c != cli.ExitRefused || !strings.HasPrefix(errText.String(), "mooring: expired: ") || seen != 3 && seen != 0 {
 		t.Errorf("the tail gave %d events and ended with %d: %s", seen, c, errText.String())
 	}
 	r.refusedAs(r.otherHome("late"), "", []string{"expired"}, "redeem", ref)

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -78,14 +79,14 @@ func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
 	}
 	r.refusedAs(agent, "", []string{"widening", "its parent is sealed"}, "share", ref, "--rights", "read")
 	r.okAs(agent, "", "share", ref, "--rights", "read", "--seal", shown.Key)
-	r.fails(exitUsage, "--seal", "share", id, "--rights", "read", "--seal", key[1:])
+	r.fails(cli.ExitUsage, "--seal", "share", id, "--rights", "read", "--seal", key[1:])
 
 	// A key that is no key is told, and not shown.
 	if err := os.WriteFile(filepath.Join(thief, sealKeyFile), []byte("not-a-key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got := r.runAs(thief, "", "redeem", ref)
-	if got.code != exitUsage || !strings.Contains(got.err, sealKeyFile) || strings.Contains(got.err, "not-a-key") {
+	if got.code != cli.ExitUsage || !strings.Contains(got.err, sealKeyFile) || strings.Contains(got.err, "not-a-key") {
 		t.Errorf("a broken key file: %d %s", got.code, got.err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -224,21 +225,21 @@ func TestNoSecretIsShown(t *testing.T) {
 			}
 			file := func(name string) string { return filepath.Join(dir, name+".ref") }
 
-			id := do(owner, "", exitOK, "session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--owner", "@"+filepath.Join(data, "owner.ref"))
-			do(owner, "", exitOK, "share", id, "--rights", "read,append,share", "--actor", "owner/agent", "--to", file("agent"))
-			do(owner, "", exitOK, "share", id, "--rights", "read", "--redemptions", "1", "--to", file("once"), "--json")
-			do(agent, "", exitOK, "redeem", "@"+file("agent"), "--json")
-			do(agent, "", exitOK, "redeem", "@"+file("once"))
-			do(owner, "", exitOK, "redeem", "@"+file("agent"))
-			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("once"))
-			do(agent, "", exitOK, "share", "@"+file("agent"), "--rights", "read", "--to", file("below"))
-			do(agent, putLine("one"), exitOK, "session", "append", "@"+file("agent"), "--wait", "--json")
-			do(agent, `{"method":"put","key":"ref/x","payload":{}}`, exitRefused, "session", "append", "@"+file("agent"))
-			do(agent, putLine("denied"), exitRefused, "session", "append", "@"+file("once"), "--wait")
-			do(agent, "", exitOK, "session", "tail", "@"+file("below"), "--json")
-			do(agent, "", exitOK, "session", "show", "@"+file("below"), "--json")
-			do(agent, "", exitOK, "session", "export", "@"+file("below"))
-			do(owner, "", exitOK, "session", "list", "--json")
+			id := do(owner, "", cli.ExitOK, "session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--owner", "@"+filepath.Join(data, "owner.ref"))
+			do(owner, "", cli.ExitOK, "share", id, "--rights", "read,append,share", "--actor", "owner/agent", "--to", file("agent"))
+			do(owner, "", cli.ExitOK, "share", id, "--rights", "read", "--redemptions", "1", "--to", file("once"), "--json")
+			do(agent, "", cli.ExitOK, "redeem", "@"+file("agent"), "--json")
+			do(agent, "", cli.ExitOK, "redeem", "@"+file("once"))
+			do(owner, "", cli.ExitOK, "redeem", "@"+file("agent"))
+			do(filepath.Join(dir, "third"), "", cli.ExitRefused, "redeem", "@"+file("once"))
+			do(agent, "", cli.ExitOK, "share", "@"+file("agent"), "--rights", "read", "--to", file("below"))
+			do(agent, putLine("one"), cli.ExitOK, "session", "append", "@"+file("agent"), "--wait", "--json")
+			do(agent, `{"method":"put","key":"ref/x","payload":{}}`, cli.ExitRefused, "session", "append", "@"+file("agent"))
+			do(agent, putLine("denied"), cli.ExitRefused, "session", "append", "@"+file("once"), "--wait")
+			do(agent, "", cli.ExitOK, "session", "tail", "@"+file("below"), "--json")
+			do(agent, "", cli.ExitOK, "session", "show", "@"+file("below"), "--json")
+			do(agent, "", cli.ExitOK, "session", "export", "@"+file("below"))
+			do(owner, "", cli.ExitOK, "session", "list", "--json")
 			// What is copied wrongly: another secret, and one cut short.
 			text, err := os.ReadFile(file("agent"))
 			if err != nil {
@@ -252,29 +253,29 @@ func TestNoSecretIsShown(t *testing.T) {
 				if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file(name), "--json")
+				do(filepath.Join(dir, "third"), "", cli.ExitRefused, "redeem", "@"+file(name), "--json")
 			}
 			// A sealed one, where its key is, where another is, and where none is.
-			key := do(agent, "", exitOK, "key")
-			do(owner, "", exitOK, "share", id, "--rights", "read,append", "--seal", key, "--to", file("sealed"))
-			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("sealed"), "--json")
-			do(filepath.Join(dir, "third"), "", exitOK, "key", "--json")
-			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("sealed"))
-			do(agent, "", exitOK, "redeem", "@"+file("sealed"), "--json")
-			do(agent, putLine("sealed"), exitOK, "session", "append", "@"+file("sealed"), "--wait")
-			do(owner, "", exitOK, "share", id, "--rights", "read,ask", "--to", file("asker"))
+			key := do(agent, "", cli.ExitOK, "key")
+			do(owner, "", cli.ExitOK, "share", id, "--rights", "read,append", "--seal", key, "--to", file("sealed"))
+			do(filepath.Join(dir, "third"), "", cli.ExitRefused, "redeem", "@"+file("sealed"), "--json")
+			do(filepath.Join(dir, "third"), "", cli.ExitOK, "key", "--json")
+			do(filepath.Join(dir, "third"), "", cli.ExitRefused, "redeem", "@"+file("sealed"))
+			do(agent, "", cli.ExitOK, "redeem", "@"+file("sealed"), "--json")
+			do(agent, putLine("sealed"), cli.ExitOK, "session", "append", "@"+file("sealed"), "--wait")
+			do(owner, "", cli.ExitOK, "share", id, "--rights", "read,ask", "--to", file("asker"))
 			for _, name := range []string{"asker", "strange", "cut", "sealed"} {
 				s.protocols("http://"+srv.banner.Listening, id, file(name), name == "asker")
 			}
-			do(owner, "", exitOK, "revoke", "@"+file("asker"))
+			do(owner, "", cli.ExitOK, "revoke", "@"+file("asker"))
 			s.protocols("http://"+srv.banner.Listening, id, file("asker"), false)
-			do(owner, "", exitOK, "revoke", "@"+file("agent"))
-			do(agent, putLine("late"), exitRefused, "session", "append", "@"+file("agent"), "--wait")
-			do(owner, "", exitOK, "revoke", "--epoch", id)
+			do(owner, "", cli.ExitOK, "revoke", "@"+file("agent"))
+			do(agent, putLine("late"), cli.ExitRefused, "session", "append", "@"+file("agent"), "--wait")
+			do(owner, "", cli.ExitOK, "revoke", "--epoch", id)
 			s.client(dir, file("agent"))
 			for _, home := range []string{owner, agent} {
-				do(home, "", exitOK, "outbox", "list", "--json")
-				do(home, "", exitOK, "outbox", "status")
+				do(home, "", cli.ExitOK, "outbox", "list", "--json")
+				do(home, "", cli.ExitOK, "outbox", "status")
 			}
 			s.shown["the metrics"] = fetched(t, srv.banner.Metrics)
 			s.shown["what HTTP was asked"] = tap.requests()
@@ -283,11 +284,11 @@ func TestNoSecretIsShown(t *testing.T) {
 			}
 			s.folder(data, "owner.ref") // with what a running database has beside its file
 			code, log := srv.stop()
-			if code != exitOK || !strings.Contains(log, `"level":"DEBUG"`) {
+			if code != cli.ExitOK || !strings.Contains(log, `"level":"DEBUG"`) {
 				t.Errorf("the server ended with %d and its log is not verbose:\n%s", code, log)
 			}
 			s.shown["the server's log"] = []byte(log)
-			do(agent, putLine("offline"), exitOK, "session", "append", "@"+file("below"))
+			do(agent, putLine("offline"), cli.ExitOK, "session", "append", "@"+file("below"))
 
 			s.secrets["a ref that never was"] = other.Reveal()
 			s.learnRef(srv.owner.Text())

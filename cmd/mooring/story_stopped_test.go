@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
@@ -103,7 +104,7 @@ func (p *process) interrupt() {
 	code := p.end()
 	lines := strings.Split(strings.TrimSpace(p.err.String()), "\n")
 	last := lines[len(lines)-1]
-	if code != exitRefused || !strings.HasPrefix(last, "mooring: ") || !strings.Contains(last, "canceled: ") {
+	if code != cli.ExitRefused || !strings.HasPrefix(last, "mooring: ") || !strings.Contains(last, "canceled: ") {
 		p.r.t.Errorf("mooring %s, interrupted: exit %d, %q", p.args, code, p.err.String())
 	}
 }
@@ -154,7 +155,7 @@ func TestAKilledCommandIsRunAgain(t *testing.T) {
 			kills++
 		}
 		again := r.runIn("", "session", "append", id, file, "--wait")
-		if again.code != exitOK && !strings.Contains(again.err, "already_exists") {
+		if again.code != cli.ExitOK && !strings.Contains(again.err, "already_exists") {
 			t.Errorf("append after a kill at %s: exit %d, %s", point, again.code, again.err)
 		}
 	}
@@ -197,7 +198,7 @@ func TestTheSameCommandTwiceAtOnce(t *testing.T) {
 		t.Helper()
 		both := []*process{r.run(args...), r.run(args...)}
 		for _, p := range both {
-			if code := p.end(); code != exitOK {
+			if code := p.end(); code != cli.ExitOK {
 				t.Fatalf("one of two mooring %s: exit %d, %s", p.args, code, p.err.String())
 			}
 			outs = append(outs, p.out.String())

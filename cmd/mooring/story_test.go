@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // putLine is an op line that puts a message.
@@ -42,7 +44,7 @@ func (r *cliRig) shareTo(name, id string, flags ...string) string {
 func (r *cliRig) okAs(home, in string, args ...string) string {
 	r.t.Helper()
 	got := r.runAs(home, in, args...)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		r.t.Fatalf("mooring %s: exit %d: %s%s", strings.Join(args, " "), got.code, got.out, got.err)
 	}
 	return got.out
@@ -56,7 +58,7 @@ var progressLine = regexp.MustCompile(`(?m)^[a-z ]+: \d+ of \d+\n`)
 func (r *cliRig) refusedAs(home, in string, words []string, args ...string) result {
 	r.t.Helper()
 	got := r.runAs(home, in, args...)
-	if got.code != exitRefused || strings.Count(progressLine.ReplaceAllString(got.err, ""), "\n") != 1 {
+	if got.code != cli.ExitRefused || strings.Count(progressLine.ReplaceAllString(got.err, ""), "\n") != 1 {
 		r.t.Errorf("mooring %s: exit %d, %q; want exit 1 and one line", strings.Join(args, " "), got.code, got.err)
 	}
 	for _, w := range words {

@@ -14,6 +14,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // newerBinary does to a database what a server one version newer would: a
@@ -71,7 +73,7 @@ func TestVersionsOneApartServeTwoApartRefuse(t *testing.T) {
 			args = append(args, "--database-url", database)
 		}
 		code, out, text := command(t, args...)
-		if code != exitRefused || out != "" || strings.Count(text, "\n") != 1 {
+		if code != cli.ExitRefused || out != "" || strings.Count(text, "\n") != 1 {
 			t.Errorf("two versions apart: exit %d, printed %q, said %q", code, out, text)
 		}
 		for _, w := range []string{"incompatible", "run a newer mooring", fmt.Sprint("version ", at), fmt.Sprint("knows ", at-2), "one version apart"} {

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestFromBeyondTheEnd(t *testing.T) {
@@ -20,14 +22,14 @@ func TestFromBeyondTheEnd(t *testing.T) {
 		what string
 		args []string
 		code int
-	}{{"log", []string{"session", "tail", id}, exitRefused}, {"audit", []string{"audit", id}, exitOK}} {
+	}{{"log", []string{"session", "tail", id}, cli.ExitRefused}, {"audit", []string{"audit", id}, cli.ExitOK}} {
 		from := func(n int, more ...string) []string {
 			return append(append(append([]string{}, c.args...), "--from", fmt.Sprint(n)), more...)
 		}
 		if got := r.runIn("", from(99)...); got.code != c.code || got.out != "" || !strings.Contains(got.err, fmt.Sprintf("the %s ends at ", c.what)) {
 			t.Errorf("%q: %+v", c.args, got)
 		}
-		if got := r.runIn("", from(99, "--follow")...); got.code != exitRefused || got.out != "" || strings.Count(got.err, "\n") != 1 ||
+		if got := r.runIn("", from(99, "--follow")...); got.code != cli.ExitRefused || got.out != "" || strings.Count(got.err, "\n") != 1 ||
 			!strings.Contains(got.err, fmt.Sprintf("the %s ends at ", c.what)) || !strings.Contains(got.err, "before --from 99") {
 			t.Errorf("%q, followed: %+v", c.args, got)
 		}
@@ -35,7 +37,7 @@ func TestFromBeyondTheEnd(t *testing.T) {
 	if got := r.runIn("", "session", "tail", id, "--from", "2"); got.err != "" || got.out != "" {
 		t.Errorf("from the very end: %+v", got)
 	}
-	if got := r.runIn("", "session", "tail", id, "--from", "99", "--json"); got.code != exitRefused || got.out != "" || !strings.Contains(got.err, `"code":"server_behind"`) {
+	if got := r.runIn("", "session", "tail", id, "--from", "99", "--json"); got.code != cli.ExitRefused || got.out != "" || !strings.Contains(got.err, `"code":"server_behind"`) {
 		t.Errorf("beyond the end as JSON: %+v", got)
 	}
 }

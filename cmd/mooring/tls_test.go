@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
 
@@ -23,6 +24,6 @@ func TestRefsOverTLS(t *testing.T) {
 	if out := r.ok("session", "show", id, "--tls-ca", cert); !strings.Contains(out, "small") {
 		t.Errorf("show says %q", out)
 	}
-	r.fails(exitRefused, "certificate", "session", "show", id)
-	r.fails(exitUsage, "no PEM", "session", "show", id, "--tls-ca", key)
+	r.fails(cli.ExitRefused, "certificate", "session", "show", id)
+	r.fails(cli.ExitUsage, "no PEM", "session", "show", id, "--tls-ca", key)
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // transcript is one that the real program wrote.
@@ -31,12 +33,12 @@ func TestImportTranscripts(t *testing.T) {
 		flags := []string{"session", "import", "-", "--owner", r.owner()}
 		first := r.runIn(whole[:cut], flags...)
 		id := strings.TrimSpace(first.out)
-		if first.code != exitOK || !strings.Contains(first.err, "is not complete and was left out") {
+		if first.code != cli.ExitOK || !strings.Contains(first.err, "is not complete and was left out") {
 			t.Fatalf("%s: %+v", name, first)
 		}
 		before := r.tailed(id)
 		second := r.runIn(whole, flags...)
-		if second.code != exitOK || strings.TrimSpace(second.out) != id {
+		if second.code != cli.ExitOK || strings.TrimSpace(second.out) != id {
 			t.Fatalf("%s, grown: %+v", name, second)
 		}
 		after := r.tailed(id)
@@ -84,7 +86,7 @@ func TestImportRedacts(t *testing.T) {
 	for format, in := range files {
 		flags := []string{"session", "import", "-", "--redact", "--owner", r.owner()}
 		got := r.runIn(in, flags...)
-		if got.code != exitOK || !strings.Contains(got.err, "redacted: github-pat (1)\n") || strings.Contains(got.err, secret) {
+		if got.code != cli.ExitOK || !strings.Contains(got.err, "redacted: github-pat (1)\n") || strings.Contains(got.err, secret) {
 			t.Fatalf("%s: %+v", format, got)
 		}
 		id := strings.TrimSpace(got.out)
@@ -102,7 +104,7 @@ func TestImportRedacts(t *testing.T) {
 	// Without the flag.
 	r.stop()
 	got := r.runIn(strings.ReplaceAll(files["opencode"], "ses_r", "ses_w"), "session", "import", "-")
-	if got.code != exitOK || !strings.HasPrefix(got.err, "warning: the file has what looks like secrets") || !strings.Contains(got.err, "github-pat (1)") || strings.Contains(got.err, secret) {
+	if got.code != cli.ExitOK || !strings.HasPrefix(got.err, "warning: the file has what looks like secrets") || !strings.Contains(got.err, "github-pat (1)") || strings.Contains(got.err, secret) {
 		t.Errorf("%+v", got)
 	}
 	if !holds(t, r.home(), secret) {
@@ -115,8 +117,8 @@ func TestImportBadTranscripts(t *testing.T) {
 	r := newCLI(t, "")
 	lines := strings.SplitAfter(transcript(t, "claude-2.1.332"), "\n")
 	lines[4] = "{nonsense\n"
-	r.failsIn(strings.Join(lines, ""), exitRefused, "line 5: not a JSON object", "session", "import", "-", "--owner", r.owner())
-	r.failsIn(lines[2], exitUsage, "one of uimessage, opencode, claude, codex", "session", "import", "-", "--format", "yaml", "--owner", r.owner())
+	r.failsIn(strings.Join(lines, ""), cli.ExitRefused, "line 5: not a JSON object", "session", "import", "-", "--owner", r.owner())
+	r.failsIn(lines[2], cli.ExitUsage, "one of uimessage, opencode, claude, codex", "session", "import", "-", "--format", "yaml", "--owner", r.owner())
 	if out := r.ok("session", "list", "--owner", r.owner()); strings.Contains(out, "ses_") {
 		t.Errorf("after bad files: %s", out)
 	}

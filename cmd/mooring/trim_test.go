@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 func TestTailOfATrimmedLogSaysWhereItStarts(t *testing.T) {
@@ -23,7 +25,7 @@ func TestTailOfATrimmedLogSaysWhereItStarts(t *testing.T) {
 			}
 		}
 		for _, more := range []string{"--json", "--follow"} {
-			r.fails(exitRefused, "--from 3 prints those that are left", "session", "tail", id, more)
+			r.fails(cli.ExitRefused, "--from 3 prints those that are left", "session", "tail", id, more)
 		}
 		if out := r.ok("session", "tail", id, "--from", "3"); out != "" {
 			t.Errorf("the log has %q", out)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
 
@@ -17,7 +18,7 @@ func TestUIMessages(t *testing.T) {
 	id := strings.TrimSpace(r.ok("session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--owner", r.owner()))
 	r.okIn(`{"method":"put","key":"todo/1","payload":{}}`, "session", "append", id, "-", "--wait")
 	got := r.runIn("", "session", "export", id, "--format", "uimessage")
-	if got.code != exitOK || got.err != "left out 2 values of other kinds: UIMessages have no place for them\n" || !strings.HasPrefix(got.out, "[\n{\"id\":\"msg_") {
+	if got.code != cli.ExitOK || got.err != "left out 2 values of other kinds: UIMessages have no place for them\n" || !strings.HasPrefix(got.out, "[\n{\"id\":\"msg_") {
 		t.Fatalf("%+v", got)
 	}
 	file := other.file("chat.json", got.out)
@@ -47,11 +48,11 @@ func TestUIMessages(t *testing.T) {
 	}
 
 	const formats = "--format is one of "
-	r.fails(exitUsage, formats, "session", "export", id, "--format", "x")
-	r.fails(exitUsage, formats, "session", "import", file, "--format", "x")
-	r.fails(exitUsage, "have no place in UIMessages", "session", "export", id, "--format", "uimessage", "--children")
-	r.fails(exitUsage, "--external is for UIMessages", "session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--external", "x")
-	r.failsIn(`[{"id":"1","role":"user","parts":[{"type":"text"}]}]`, exitRefused, "message 1: part 1: text without its text", "session", "import", "-")
-	r.failsIn(`{}`, exitRefused, "not an array of UIMessages", "session", "import", "-", "--format", "uimessage")
-	r.failsIn(chat, exitRefused, "item 1 is not {type, data}", "session", "import", "-", "--format", "opencode")
+	r.fails(cli.ExitUsage, formats, "session", "export", id, "--format", "x")
+	r.fails(cli.ExitUsage, formats, "session", "import", file, "--format", "x")
+	r.fails(cli.ExitUsage, "have no place in UIMessages", "session", "export", id, "--format", "uimessage", "--children")
+	r.fails(cli.ExitUsage, "--external is for UIMessages", "session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--external", "x")
+	r.failsIn(`[{"id":"1","role":"user","parts":[{"type":"text"}]}]`, cli.ExitRefused, "message 1: part 1: text without its text", "session", "import", "-")
+	r.failsIn(`{}`, cli.ExitRefused, "not an array of UIMessages", "session", "import", "-", "--format", "uimessage")
+	r.failsIn(chat, cli.ExitRefused, "item 1 is not {type, data}", "session", "import", "-", "--format", "opencode")
 }

@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
 // Wrong usage is told in words of the command's own, not of the libraries below it.
@@ -29,7 +31,7 @@ func TestUsageIsInWords(t *testing.T) {
 			args = append(args, "--home", home)
 		}
 		code, out, message := command(t, args...)
-		if code != exitUsage || out != "" || !strings.HasPrefix(message, "mooring: usage: "+c.words) || strings.Count(message, "\n") != 1 {
+		if code != cli.ExitUsage || out != "" || !strings.HasPrefix(message, "mooring: usage: "+c.words) || strings.Count(message, "\n") != 1 {
 			t.Errorf("mooring %s: exit %d, %q %q", c.line, code, out, message)
 		}
 		for _, raw := range []string{"strconv", "arg(s)", "invalid argument", "json:", "invalid syntax"} {
@@ -44,10 +46,10 @@ func TestUsageIsInWords(t *testing.T) {
 func TestHelpOfDurations(t *testing.T) {
 	t.Parallel()
 	code, help, _ := command(t, "share", "--help")
-	if code != exitOK || !strings.Contains(help, "--expires duration") || strings.Contains(help, "(default 0") {
+	if code != cli.ExitOK || !strings.Contains(help, "--expires duration") || strings.Contains(help, "(default 0") {
 		t.Errorf("the help: %s", help)
 	}
-	if code, help, _ := command(t, "serve", "--help"); code != exitOK || !strings.Contains(help, "(default 10s)") || strings.Contains(help, "(default 0") {
+	if code, help, _ := command(t, "serve", "--help"); code != cli.ExitOK || !strings.Contains(help, "(default 10s)") || strings.Contains(help, "(default 0") {
 		t.Errorf("serve's help: %s", help)
 	}
 }
@@ -55,7 +57,7 @@ func TestHelpOfDurations(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	code, out, message := command(t, "serve", "--listen", occupied(t), "--data", t.TempDir(), "--allow-origin", "http://x y")
-	if code != exitUsage || out != "" || !strings.Contains(message, "--allow-origin") {
+	if code != cli.ExitUsage || out != "" || !strings.Contains(message, "--allow-origin") {
 		t.Errorf("exit %d, %q %q", code, out, message)
 	}
 }
@@ -64,7 +66,7 @@ func TestOrigins(t *testing.T) {
 func TestPlaintextNamesItsFlag(t *testing.T) {
 	t.Parallel()
 	code, _, message := command(t, "redeem", "mooring://example.org/ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0#"+strings.Repeat("A", 43), "--home", t.TempDir())
-	if code != exitRefused || !strings.HasPrefix(message, "mooring: plaintext: ") || !strings.Contains(message, "--allow-plaintext") {
+	if code != cli.ExitRefused || !strings.HasPrefix(message, "mooring: plaintext: ") || !strings.Contains(message, "--allow-plaintext") {
 		t.Errorf("exit %d, %s", code, message)
 	}
 }

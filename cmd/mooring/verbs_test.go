@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -42,7 +43,7 @@ func TestVerbsAreWhereTheTableSays(t *testing.T) {
 		t.Fatalf("the verbs are %v", missing)
 	}
 
-	root := newRoot(&cliEnv{out: io.Discard, err: io.Discard})
+	root := newRoot(&cli.Env{Out: io.Discard, Err: io.Discard})
 	api := read("docs/api.txt")
 	_, api, _ = strings.Cut(api, "\npackage client: ")
 	js := map[string]string{} // by class

@@ -7,23 +7,25 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 )
 
-func versionCmd(sh *cliEnv) *cobra.Command {
+func versionCmd(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  mooring version --json",
-		Args:    argCount(0, 0),
+		Args:    cli.ArgCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			if sh.json {
-				return sh.printJSON(map[string]string{"version": version(), "go": runtime.Version()})
+			if env.JSON {
+				return env.PrintJSON(map[string]string{"version": cli.Version(), "go": runtime.Version()})
 			}
 			note := ""
-			if version() == unversioned {
+			if cli.Version() == cli.Unversioned {
 				note = "; built without version control data: build from a git checkout to have a version"
 			}
-			_, err := fmt.Fprintf(sh.out, "mooring %s (%s%s)\n", version(), runtime.Version(), note)
+			_, err := fmt.Fprintf(env.Out, "mooring %s (%s%s)\n", cli.Version(), runtime.Version(), note)
 			return err
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -87,7 +88,7 @@ const quietWait = 2 * time.Second
 // reportWaiting prints, until stop is called, why a command is waiting for answers: each reason once, when the command
 // has had one for quietWait. Nothing is printed after stop returns.
 func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop func()) {
-	if h.env.json {
+	if h.env.JSON {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -110,7 +111,7 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 					since = now
 				case now.Sub(since) >= quietWait && err.Error() != message:
 					message = err.Error()
-					fmt.Fprintf(h.env.err, "waiting: %s\n", sanitizeLine(message))
+					fmt.Fprintf(h.env.Err, "waiting: %s\n", cli.SanitizeLine(message))
 				}
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
@@ -33,7 +34,7 @@ type watchFlags struct {
 	on         []string
 }
 
-func watchCmd(sh *cliEnv) *cobra.Command {
+func watchCmd(env *cli.Env) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch REF…",
@@ -52,22 +53,22 @@ func watchCmd(sh *cliEnv) *cobra.Command {
 			"to an hour. No redirect is followed, and no private address is dialled, unless --allow-private.\n\n" + refHelp,
 		Example: "  mooring watch ses_01J…\n  mooring watch @phone.ref --on request.open --exec 'notify-send \"$MOORING_KIND in $MOORING_SESSION\"'\n" +
 			"  mooring watch ses_01J… --webhook https://example.org/hooks/7 --webhook-secret hook.secret",
-		Args: argCount(1, maxWatched),
+		Args: cli.ArgCount(1, maxWatched),
 	}
-	h := withHome(sh, cmd)
+	h := withHome(env, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.command.Line, "exec", "", "the command line to run for each")
 	flags.StringSliceVar(&f.on, "on", notice.Types(), "the notices that are delivered")
-	durationVar(flags, &f.command.Timeout, "exec-timeout", time.Minute, "how long the command may take")
+	cli.DurationVar(flags, &f.command.Timeout, "exec-timeout", time.Minute, "how long the command may take")
 	flags.IntVar(&f.command.Tries, "tries", 10, "how often the command is run for one; then it is reported, and the next is delivered")
 	flags.StringVar(&f.webhook.URL, "webhook", "", "the URL to POST each to: https://HOST/PATH")
 	flags.StringVar(&f.secretFile, "webhook-secret", "", "the file with the webhook's secret")
 	flags.BoolVar(&f.webhook.AllowPrivate, "allow-private", false, "let the webhook be at a private address, and take http")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := rejectZeroLimits(flags, "exec-timeout"); err != nil {
+		if err := cli.RejectZeroLimits(flags, "exec-timeout"); err != nil {
 			return err
 		}
-		if err := checkNotices(f.on); err != nil {
+		if err := cli.CheckNotices(f.on); err != nil {
 			return err
 		}
 		switch {
@@ -99,7 +100,7 @@ func runWatch(ctx context.Context, h *homeFlags, c *client.Client, args []string
 		}
 		sessions[i] = s
 	}
-	report := func(line string) { fmt.Fprintln(h.env.err, sanitizeLine(line)) }
+	report := func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) }
 	dir, deliver, err := delivererOf(ctx, h, f, report)
 	if err != nil {
 		return err
@@ -131,13 +132,13 @@ func runWatch(ctx context.Context, h *homeFlags, c *client.Client, args []string
 
 // delivererOf returns what delivers a notice, and the folder of positions; "" keeps none.
 func delivererOf(ctx context.Context, h *homeFlags, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
-	f.command.Out, f.command.Report, f.webhook.Report = h.env.out, report, report
+	f.command.Out, f.command.Report, f.webhook.Report = h.env.Out, report, report
 	switch {
 	case f.webhook.URL != "":
-		if f.webhook.Secret, err = h.env.webhookSecret(ctx, f.secretFile); err != nil {
+		if f.webhook.Secret, err = h.env.WebhookSecret(ctx, f.secretFile); err != nil {
 			return "", nil, err
 		}
-		f.webhook.Agent = "mooring/" + version()
+		f.webhook.Agent = "mooring/" + cli.Version()
 		hook, err := watch.NewWebhook(f.webhook)
 		if err != nil {
 			return "", nil, err
@@ -168,20 +169,20 @@ func sayTrouble(h *homeFlags, id string) func(error) {
 	return func(err error) {
 		if code := fault.CodeOf(err); code != said {
 			said = code
-			fmt.Fprintln(h.env.err, sanitizeLine(fmt.Sprintf("%s: %v; it is tried again", id, err)))
+			fmt.Fprintln(h.env.Err, cli.SanitizeLine(fmt.Sprintf("%s: %v; it is tried again", id, err)))
 		}
 	}
 }
 
 // printNotice prints a notice as a line.
 func printNotice(h *homeFlags, n *notice.Notice) error {
-	if h.env.json {
-		return h.env.printJSON(n)
+	if h.env.JSON {
+		return h.env.PrintJSON(n)
 	}
 	about := n.Data.Message
 	if n.Data.Request != "" {
 		about = n.Data.Request + "\t" + n.Data.Kind
 	}
-	_, err := fmt.Fprintf(h.env.out, "%s\t%s\t%s\n", n.Type, n.Data.Session, about)
+	_, err := fmt.Fprintf(h.env.Out, "%s\t%s\t%s\n", n.Type, n.Data.Session, about)
 	return err
 }

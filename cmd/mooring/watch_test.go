@@ -21,6 +21,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/notice"
 )
@@ -80,7 +81,7 @@ func TestWatch(t *testing.T) {
 	}
 	cancel()
 	for range 3 {
-		if code := <-ended; code != exitOK {
+		if code := <-ended; code != cli.ExitOK {
 			t.Errorf("it ends with %d", code)
 		}
 	}
@@ -115,11 +116,11 @@ func TestWatchIsKilled(t *testing.T) {
 	if !r.soon(func() bool { return strings.Contains(text(), "req_5") }) {
 		t.Fatalf("the last is not told: %s", text())
 	}
-	r.fails(exitRefused, "runs already", "watch", id, "--exec", command, "--on", notice.RequestOpen)
+	r.fails(cli.ExitRefused, "runs already", "watch", id, "--exec", command, "--on", notice.RequestOpen)
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.end(); code != exitOK || !strings.Contains(p.out.String(), " told\n") {
+	if code := p.end(); code != cli.ExitOK || !strings.Contains(p.out.String(), " told\n") {
 		t.Errorf("it ends with %d, and prints %s", code, p.out.String())
 	}
 	var got []string
@@ -184,7 +185,7 @@ func TestWatchCommands(t *testing.T) {
 	if !r.soon(func() bool { text, _ := os.ReadFile(pid); return strings.HasSuffix(string(text), "\n") }) {
 		t.Fatal("it does not begin")
 	}
-	if code := end(); code != exitOK || !r.soon(gone) {
+	if code := end(); code != cli.ExitOK || !r.soon(gone) {
 		t.Errorf("stopped while it hangs: %d, %v", code, gone())
 	}
 	out, _, end := begin("--exec", "env | grep MOORING_ | grep -v MARK")
@@ -197,16 +198,16 @@ func TestWatchCommands(t *testing.T) {
 		}
 	}
 	end()
-	r.fails(exitUsage, "there is no \"turn\"", "watch", id, "--on", "turn")
-	r.fails(exitUsage, "--tries", "watch", id, "--tries", "0")
-	r.fails(exitUsage, "--exec-timeout", "watch", id, "--exec-timeout", "0s")
+	r.fails(cli.ExitUsage, "there is no \"turn\"", "watch", id, "--on", "turn")
+	r.fails(cli.ExitUsage, "--tries", "watch", id, "--tries", "0")
+	r.fails(cli.ExitUsage, "--exec-timeout", "watch", id, "--exec-timeout", "0s")
 	writer := strings.TrimSpace(r.ok("share", id, "--rights", "append"))
-	r.fails(exitRefused, "missing_right", "watch", writer)
+	r.fails(cli.ExitRefused, "missing_right", "watch", writer)
 	reader := r.shareTo("reader", id, "--rights", "read")
 	followed, home := make(chan result, 1), r.otherHome("reader")
 	go func() { followed <- r.runAs(home, "", "watch", reader) }()
 	r.ok("revoke", reader)
-	if got := <-followed; got.code != exitRefused || !strings.Contains(got.err, "revoked") {
+	if got := <-followed; got.code != cli.ExitRefused || !strings.Contains(got.err, "revoked") {
 		t.Errorf("revoked: %+v", got)
 	}
 }
@@ -233,7 +234,7 @@ func TestWatchAfterARestore(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		if code := p.end(); code != exitOK {
+		if code := p.end(); code != cli.ExitOK {
 			t.Errorf("it ends with %d: %s", code, p.err.String())
 		}
 	}
@@ -305,8 +306,8 @@ func TestWatchWebhook(t *testing.T) {
 	if info, err := os.Stat(secretFile); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the secret's file: %v, %v", info, err)
 	}
-	r.fails(exitUsage, "go together", "watch", id, "--webhook", url)
-	r.fails(exitUsage, "https://", "watch", id, "--webhook", url, "--webhook-secret", secretFile)
-	r.fails(exitUsage, "--exec or --webhook", "watch", id, "--webhook", url, "--webhook-secret", secretFile, "--exec", "true")
-	r.fails(exitUsage, "whsec_", "watch", id, "--webhook", url, "--webhook-secret", r.file("bad", "no secret\n"), "--allow-private")
+	r.fails(cli.ExitUsage, "go together", "watch", id, "--webhook", url)
+	r.fails(cli.ExitUsage, "https://", "watch", id, "--webhook", url, "--webhook-secret", secretFile)
+	r.fails(cli.ExitUsage, "--exec or --webhook", "watch", id, "--webhook", url, "--webhook-secret", secretFile, "--exec", "true")
+	r.fails(cli.ExitUsage, "whsec_", "watch", id, "--webhook", url, "--webhook-secret", r.file("bad", "no secret\n"), "--allow-private")
 }

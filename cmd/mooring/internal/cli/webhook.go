@@ -1,6 +1,6 @@
 // Flags of webhooks: the notices that are delivered, and the file of the secret.
 
-package main
+package cli
 
 import (
 	"context"
@@ -16,11 +16,11 @@ import (
 	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
-// checkNotices checks --on.
-func checkNotices(on []string) error {
+// CheckNotices checks --on.
+func CheckNotices(on []string) error {
 	for _, typ := range on {
 		if !slices.Contains(notice.Types(), typ) {
-			return fault.Usage.With("--on: there is no %q, only %s", sanitizeLine(typ), strings.Join(notice.Types(), ", "))
+			return fault.Usage.With("--on: there is no %q, only %s", SanitizeLine(typ), strings.Join(notice.Types(), ", "))
 		}
 	}
 	return nil
@@ -29,8 +29,8 @@ func checkNotices(on []string) error {
 // maxWebhookSecret bounds the file of a webhook's secret, in bytes.
 const maxWebhookSecret = 4096
 
-// webhookSecret returns the secret in a file, which is made if it is not there.
-func (sh *cliEnv) webhookSecret(ctx context.Context, name string) (string, error) {
+// WebhookSecret returns the secret in a file, which is made if it is not there.
+func (env *Env) WebhookSecret(ctx context.Context, name string) (string, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case err == nil:
@@ -39,12 +39,12 @@ func (sh *cliEnv) webhookSecret(ctx context.Context, name string) (string, error
 		if err = errors.Join(err, f.Close()); err != nil {
 			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
 		}
-		fmt.Fprintf(sh.err, "made a new secret, in %s: give it to the receiver\n", name)
+		fmt.Fprintf(env.Err, "made a new secret, in %s: give it to the receiver\n", name)
 		return secret, nil
 	case !errors.Is(err, fs.ErrExist):
 		return "", fmt.Errorf("--webhook-secret: %w", err)
 	}
-	text, err := readFileLimited(ctx, name, maxWebhookSecret)
+	text, err := ReadFileLimited(ctx, name, maxWebhookSecret)
 	if err != nil {
 		return "", fmt.Errorf("--webhook-secret: %w", err)
 	}

@@ -1,6 +1,6 @@
 // Input of commands: standard input and named files, bounded, and canceled by the first signal.
 
-package main
+package cli
 
 import (
 	"bufio"
@@ -17,13 +17,13 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// errStopped is the error of a read when the command is interrupted.
-var errStopped = fault.Canceled.With("stopped while reading")
+// ErrStopped is the error of a read when the command is interrupted.
+var ErrStopped = fault.Canceled.With("stopped while reading")
 
-// input opens a file argument; "-" or none is standard input. Reads end with ctx.
-func (sh *cliEnv) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
+// Input opens a file argument; "-" or none is standard input. Reads end with ctx.
+func (env *Env) Input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
-		return utf8Reader(&ctxReader{ctx: ctx, r: sh.in}), func() {}, nil
+		return utf8Reader(&ctxReader{ctx: ctx, r: env.In}), func() {}, nil
 	}
 	f, err := openFile(ctx, args[0])
 	if err != nil {
@@ -32,8 +32,8 @@ func (sh *cliEnv) input(ctx context.Context, args []string) (in io.Reader, close
 	return utf8Reader(&ctxReader{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
 }
 
-// inputSize returns an input's size in bytes, for progress; -1 if unknown.
-func inputSize(args []string) int {
+// InputSize returns an input's size in bytes, for progress; -1 if unknown.
+func InputSize(args []string) int {
 	if len(args) > 0 && args[0] != "-" {
 		if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
 			return int(info.Size())
@@ -49,7 +49,7 @@ func openFile(ctx context.Context, name string) (*os.File, error) {
 		return nil, fmt.Errorf("%s is a folder: name a file", name)
 	}
 	if err != nil {
-		return nil, cannotRead(name, err)
+		return nil, CannotRead(name, err)
 	}
 	type opened struct {
 		f   *os.File
@@ -63,15 +63,16 @@ func openFile(ctx context.Context, name string) (*os.File, error) {
 	select {
 	case o := <-done:
 		if o.err != nil {
-			return nil, cannotRead(name, o.err)
+			return nil, CannotRead(name, o.err)
 		}
 		return o.f, nil
 	case <-ctx.Done():
-		return nil, errStopped
+		return nil, ErrStopped
 	}
 }
 
-func cannotRead(name string, err error) error {
+// CannotRead returns the error of a file that cannot be read, with its name once.
+func CannotRead(name string, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err
@@ -79,8 +80,8 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
-// readFileLimited reads a whole file of any kind, of at most limit bytes.
-func readFileLimited(ctx context.Context, name string, limit int) ([]byte, error) {
+// ReadFileLimited reads a whole file of any kind, of at most limit bytes.
+func ReadFileLimited(ctx context.Context, name string, limit int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {
 		return nil, err
@@ -88,10 +89,10 @@ func readFileLimited(ctx context.Context, name string, limit int) ([]byte, error
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(utf8Reader(&ctxReader{ctx: ctx, r: f}), int64(limit)+1))
 	switch {
-	case errors.Is(err, errStopped):
+	case errors.Is(err, ErrStopped):
 		return nil, err
 	case err != nil:
-		return nil, cannotRead(name, err)
+		return nil, CannotRead(name, err)
 	case len(data) > limit:
 		return nil, fmt.Errorf("%s has more than %d bytes: is it the right file?", name, limit)
 	}
@@ -126,7 +127,7 @@ func (u *ctxReader) Read(p []byte) (int, error) {
 		case got := <-done:
 			u.buffered, u.err = got.piece, got.err
 		case <-u.ctx.Done():
-			u.err = errStopped
+			u.err = ErrStopped
 		}
 	}
 	if len(u.buffered) == 0 {
@@ -163,5 +164,5 @@ func (m *bomReader) Read(p []byte) (int, error) {
 	return m.text.Read(p)
 }
 
-// maxTLSCA bounds a file of certificates, in bytes: several times a whole system's.
-const maxTLSCA = 1 << 20
+// MaxCertificateFile bounds a file of certificates, in bytes: several times a whole system's.
+const MaxCertificateFile = 1 << 20

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -12,14 +12,14 @@ func TestPlainLine(t *testing.T) {
 		"plain – ünïcode 🙂": "plain – ünïcode 🙂", "a\x1b[2Jb": "a [2Jb", "a\nb\tc\x7f": "a b c ", "a\u202egnp.exe": "agnp.exe", "\u2066a\u2069\u200f\u061cb": "ab",
 		"a\u009b2Jb": "a 2Jb", "a\u2028b": "a b", "a\ufeffb\u200bc": "abc", "👩\u200d💻": "👩\u200d💻", "می\u200cخواهم": "می\u200cخواهم",
 	} {
-		if got := sanitizeLine(text); got != want {
+		if got := SanitizeLine(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}
-	if got := sanitizeText("a\nb\x1b"); got != "a\nb " {
+	if got := SanitizeText("a\nb\x1b"); got != "a\nb " {
 		t.Errorf("lines: %q", got)
 	}
-	if got := clipLine(strings.Repeat("ä\u202e", 100)); len([]rune(got)) != 80 {
+	if got := ClipLine(strings.Repeat("ä\u202e", 100)); len([]rune(got)) != 80 {
 		t.Errorf("%d characters", len([]rune(got)))
 	}
 }

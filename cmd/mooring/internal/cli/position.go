@@ -1,6 +1,6 @@
 // Positions in a log: the flag, and what is said of one beyond the end.
 
-package main
+package cli
 
 import (
 	"errors"
@@ -10,27 +10,30 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// positionFlag is a flag whose value is a client.Position.
-type positionFlag client.Position
+// PositionFlag is a flag whose value is a client.Position.
+type PositionFlag client.Position
 
-func (f *positionFlag) String() string {
-	if *f == (positionFlag{}) {
+// String implements pflag.Value.
+func (f *PositionFlag) String() string {
+	if *f == (PositionFlag{}) {
 		return ""
 	}
 	return client.Position(*f).String()
 }
 
-func (f *positionFlag) Type() string { return "CURSOR[:HASH]" }
+// Type implements pflag.Value.
+func (f *PositionFlag) Type() string { return "CURSOR[:HASH]" }
 
-func (f *positionFlag) Set(text string) error {
+// Set implements pflag.Value.
+func (f *PositionFlag) Set(text string) error {
 	p, err := client.ParsePosition(text)
-	*f = positionFlag(p)
+	*f = PositionFlag(p)
 	return err
 }
 
-// explainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
+// ExplainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
 // before.
-func explainServerBehind(label string, err error, from client.Position) error {
+func ExplainServerBehind(label string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
 		return beyondEndError(label, from.Cursor, f.At)
@@ -38,10 +41,10 @@ func explainServerBehind(label string, err error, from client.Position) error {
 	return err
 }
 
-// warnBeyondEnd warns the user that the requested position lies beyond the end.
-func (sh *cliEnv) warnBeyondEnd(label string, from, end uint64) {
-	if from > end && !sh.json {
-		fmt.Fprintf(sh.err, "the %s ends at %d\n", label, end)
+// WarnBeyondEnd warns the user that the requested position lies beyond the end.
+func (env *Env) WarnBeyondEnd(label string, from, end uint64) {
+	if from > end && !env.JSON {
+		fmt.Fprintf(env.Err, "the %s ends at %d\n", label, end)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Checks of all flags, and flags that several commands have.
 
-package main
+package cli
 
 import (
 	"slices"
@@ -13,10 +13,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// rejectEmptyFlags refuses a flag given with an empty value, as by a script with an unset
+// RejectEmptyFlags refuses a flag given with an empty value, as by a script with an unset
 // variable. Taken as absent it would allow more than intended: a ref that is not sealed, a secret
 // that is printed.
-func rejectEmptyFlags(cmd *cobra.Command) (err error) {
+func RejectEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) { // the flags given
 		if err == nil && emptyFlag(f) {
 			err = fault.Usage.With("--%s is empty: give it a value, or leave it out (see %s --help)", f.Name, cmd.CommandPath())
@@ -37,9 +37,9 @@ func emptyFlag(f *pflag.Flag) bool {
 	return f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == ""
 }
 
-// rejectZeroLimits refuses zero and negative values of flags that are limits, since zero would
+// RejectZeroLimits refuses zero and negative values of flags that are limits, since zero would
 // mean no limit.
-func rejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
+func RejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)
 		if v := f.Value.String(); f.Changed && (v == "0" || v == "0s" || strings.HasPrefix(v, "-")) {
@@ -49,8 +49,8 @@ func rejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// completeList completes a flag's value, a comma-separated list of values.
-func completeList(cmd *cobra.Command, flag string, values ...string) {
+// CompleteList completes a flag's value, a comma-separated list of values.
+func CompleteList(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag exists
 		message := ""
 		if i := strings.LastIndexByte(begun, ','); i >= 0 {
@@ -67,11 +67,11 @@ func completeList(cmd *cobra.Command, flag string, values ...string) {
 
 // The longest expiry of a request that servers take, and its text.
 const (
-	maxExpiry     = 30 * 24 * time.Hour
-	maxExpiryText = "30d"
+	MaxRequestExpiry     = 30 * 24 * time.Hour
+	MaxRequestExpiryText = "30d"
 )
 
-// ownerFlag adds the flag of the owner's ref.
-func ownerFlag(cmd *cobra.Command, owner *string) {
+// OwnerFlag adds the flag of the owner's ref.
+func OwnerFlag(cmd *cobra.Command, owner *string) {
 	cmd.Flags().StringVar(owner, "owner", "", "the owner's ref: its text or @FILE (MOORING_OWNER; default: the one used last)")
 }

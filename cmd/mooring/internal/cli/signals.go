@@ -1,6 +1,6 @@
 // Signals: they end a command, or make a server reload its files.
 
-package main
+package cli
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// signals are the process's signals, as its command handles them.
-type signals struct {
+// Signals are the process's signals, as its command handles them.
+type Signals struct {
 	ending chan os.Signal
 	reload atomic.Bool // SIGHUP does not end the process
 	nohup  bool
 }
 
-// catchSignals calls end at Ctrl-C, SIGTERM and the end of the terminal (SIGHUP, unless nohup
+// CatchSignals calls end at Ctrl-C, SIGTERM and the end of the terminal (SIGHUP, unless nohup
 // ignores it). A second signal kills the process.
-func catchSignals(end context.CancelFunc) *signals {
-	s := &signals{ending: make(chan os.Signal, 1), nohup: signal.Ignored(syscall.SIGHUP)}
+func CatchSignals(end context.CancelFunc) *Signals {
+	s := &Signals{ending: make(chan os.Signal, 1), nohup: signal.Ignored(syscall.SIGHUP)}
 	signal.Notify(s.ending, os.Interrupt, syscall.SIGTERM)
 	if !s.nohup {
 		signal.Notify(s.ending, syscall.SIGHUP)
@@ -38,9 +38,9 @@ func catchSignals(end context.CancelFunc) *signals {
 	return s
 }
 
-// outliveReader has a write to a pipe that nobody reads any more fail, until stop is called, which otherwise ends the process if it is
+// OutliveReader has a write to a pipe that nobody reads any more fail, until stop is called, which otherwise ends the process if it is
 // its output.
-func (s *signals) outliveReader() (stop func()) {
+func (s *Signals) OutliveReader() (stop func()) {
 	if s == nil {
 		return func() {}
 	}
@@ -49,10 +49,10 @@ func (s *signals) outliveReader() (stop func()) {
 	return func() { signal.Stop(broken) }
 }
 
-// hangups returns a channel of the SIGHUPs that ask a server to reload its files: from now on
+// Hangups returns a channel of the SIGHUPs that ask a server to reload its files: from now on
 // SIGHUP does not end the process. It is nil if SIGHUP means the end of a terminal, or is ignored
 // by nohup, or if there is no process of its own (s is nil).
-func (s *signals) hangups() <-chan os.Signal {
+func (s *Signals) Hangups() <-chan os.Signal {
 	if s == nil || s.nohup || hasTerminal() {
 		return nil
 	}

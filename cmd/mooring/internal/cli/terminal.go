@@ -1,9 +1,9 @@
 // Untrusted text on a terminal: JSON strings may contain characters that a terminal obeys (U+009B
 // begins a control sequence) or that reorder text (U+202E). Text for people is cleaned where it
-// is made (sanitizeLine); JSON is not, since programs need the exact value. Output to a terminal
+// is made (SanitizeLine); JSON is not, since programs need the exact value. Output to a terminal
 // is therefore escaped here.
 
-package main
+package cli
 
 import (
 	"fmt"
@@ -16,16 +16,16 @@ import (
 	"golang.org/x/term"
 )
 
-// forTerminal returns w, or an escapingWriter to it if it is a terminal.
-func forTerminal(w io.Writer) io.Writer {
+// ForTerminal returns w, or an escapingWriter to it if it is a terminal.
+func ForTerminal(w io.Writer) io.Writer {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
-		return escapeInvisible(w)
+		return EscapeInvisible(w)
 	}
 	return w
 }
 
-// escapeInvisible returns a writer to w that escapes what a terminal does not show.
-func escapeInvisible(w io.Writer) io.Writer { return &escapingWriter{w: w} }
+// EscapeInvisible returns a writer to w that escapes what a terminal does not show.
+func EscapeInvisible(w io.Writer) io.Writer { return &escapingWriter{w: w} }
 
 // escapingWriter writes UTF-8 text with every character that a terminal does not show replaced by
 // JSON's \uXXXX, which does not change JSON's meaning.

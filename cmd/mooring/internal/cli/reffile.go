@@ -1,6 +1,6 @@
 // Files that refs are written to: --to of share, rotate and admin rotate-owner.
 
-package main
+package cli
 
 import (
 	"bytes"
@@ -16,11 +16,11 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
-// refFile is a file that is to hold a ref. The ref is written to a temporary file in the same
+// RefFile is a file that is to hold a ref. The ref is written to a temporary file in the same
 // folder, durably and readable by this user only, before the server is asked, and renamed when
 // the ref exists: until then the file is unchanged, and after a failure it is not created. nil
 // stands for no file.
-type refFile struct {
+type RefFile struct {
 	name      string
 	path      string   // where name leads through symbolic links
 	overwrite bool     // an existing file may be replaced
@@ -33,13 +33,13 @@ type refFile struct {
 // refFileRoom is the maximum length of a ref's text, with its line end.
 const refFileRoom = 4097
 
-// newRefFile checks that a ref can be written to a file. Unless over, an existing file is
+// NewRefFile checks that a ref can be written to a file. Unless over, an existing file is
 // refused.
-func newRefFile(name string, over bool) (_ *refFile, err error) {
+func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	if name == "" {
 		return nil, nil
 	}
-	r := &refFile{name: name, path: name, overwrite: over}
+	r := &RefFile{name: name, path: name, overwrite: over}
 	if at, err := filepath.EvalSymlinks(name); err == nil {
 		r.path = at
 	}
@@ -72,14 +72,14 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 		err = r.f.Sync()
 	}
 	if err != nil {
-		r.discard()
+		r.Discard()
 		return nil, fmt.Errorf("write the ref: %w", err)
 	}
 	return r, nil
 }
 
-// write writes the ref durably to the temporary file.
-func (r *refFile) write(ref capability.Ref) error {
+// Write writes the ref durably to the temporary file.
+func (r *RefFile) Write(ref capability.Ref) error {
 	if r == nil {
 		return nil
 	}
@@ -100,8 +100,8 @@ func (r *refFile) write(ref capability.Ref) error {
 	return nil
 }
 
-// commit renames the temporary file. An error says where the ref is.
-func (r *refFile) commit() error {
+// Commit renames the temporary file. An error says where the ref is.
+func (r *RefFile) Commit() error {
 	if r == nil {
 		return nil
 	}
@@ -131,8 +131,8 @@ func (r *refFile) commit() error {
 	return nil
 }
 
-// discard removes the temporary file.
-func (r *refFile) discard() {
+// Discard removes the temporary file.
+func (r *RefFile) Discard() {
 	if r == nil {
 		return
 	}

@@ -1,6 +1,6 @@
 // Addresses to listen at.
 
-package main
+package cli
 
 import (
 	"context"
@@ -13,34 +13,35 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// checkListen refuses an invalid address to listen at. A port may be a service's name.
-func checkListen(flag, address string) error {
+// CheckListen refuses an invalid address to listen at. A port may be a service's name.
+func CheckListen(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fault.Usage.With("%s %q is not HOST:PORT", flag, address)
 	}
-	if !isPort(port) {
+	if !IsPort(port) {
 		return fault.Usage.With("%s %q: %q is not a port: give a number from 0 to 65535", flag, address, port)
 	}
 	return nil
 }
 
-func isPort(text string) bool {
+// IsPort reports whether text is a port, as a number or as the name of a service.
+func IsPort(text string) bool {
 	_, err := net.LookupPort("tcp", text)
 	return err == nil
 }
 
-// listenTCP listens at a flag's address.
-func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
+// ListenTCP listens at a flag's address.
+func ListenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, listenError(flag, address, err)
+		return nil, ListenError(flag, address, err)
 	}
 	return ln, nil
 }
 
-// listenError returns why an address cannot be listened at, and what to do.
-func listenError(flag, address string, err error) error {
+// ListenError returns why an address cannot be listened at, and what to do.
+func ListenError(flag, address string, err error) error {
 	switch label := ""; {
 	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):
 		label = "the file is there already"

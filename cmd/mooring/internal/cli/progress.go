@@ -1,7 +1,7 @@
 // Progress of long work: a bar on a terminal, a plain line at intervals elsewhere, nothing with
 // --json.
 
-package main
+package cli
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is shown on the error output, so that results stay clean.
-type progress struct {
+// Progress is shown on the error output, so that results stay clean.
+type Progress struct {
 	bar   *progressbar.ProgressBar
 	plain io.Writer
 	what  string
@@ -26,26 +26,26 @@ type progress struct {
 // lineEvery is the interval of plain lines.
 const lineEvery = 2 * time.Second
 
-// newProgress begins to show how many of total are done; 0 shows nothing, a negative total is
+// NewProgress begins to show how many of total are done; 0 shows nothing, a negative total is
 // unknown. what is their name: "ops sent".
-func newProgress(sh *cliEnv, label string, total int) *progress {
-	p := &progress{what: label, total: total, last: time.Now()}
-	if sh.json || total == 0 {
+func NewProgress(env *Env, label string, total int) *Progress {
+	p := &Progress{what: label, total: total, last: time.Now()}
+	if env.JSON || total == 0 {
 		return p
 	}
-	if f, ok := sh.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := env.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(label),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(65*time.Millisecond),
 			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionSetRenderBlankState(true))
 		return p
 	}
-	p.plain = sh.err
+	p.plain = env.Err
 	return p
 }
 
-// set sets how many are done; total may have grown.
-func (p *progress) set(done, total int) {
+// Set sets how many are done; total may have grown.
+func (p *Progress) Set(done, total int) {
 	p.done = done
 	if p.bar != nil {
 		if total != p.total {
@@ -59,8 +59,8 @@ func (p *progress) set(done, total int) {
 	}
 }
 
-// finish ends the display, with a last plain line if lines are written.
-func (p *progress) finish() {
+// Finish ends the display, with a last plain line if lines are written.
+func (p *Progress) Finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
 		p.bar = nil
@@ -70,17 +70,17 @@ func (p *progress) finish() {
 	}
 }
 
-// finishBar is finish for work of which a line is worth writing only if it takes long: it ends a bar, and writes no last
+// FinishBar is finish for work of which a line is worth writing only if it takes long: it ends a bar, and writes no last
 // line. A nil p shows nothing.
-func (p *progress) finishBar() {
+func (p *Progress) FinishBar() {
 	if p != nil && p.bar != nil {
-		p.finish()
+		p.Finish()
 	}
 }
 
-// clear ends the display unless finish has: for work that failed, or whose end is not worth a
+// Clear ends the display unless finish has: for work that failed, or whose end is not worth a
 // line.
-func (p *progress) clear() {
+func (p *Progress) Clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		_ = p.bar.Exit()
@@ -88,7 +88,7 @@ func (p *progress) clear() {
 	}
 }
 
-func (p *progress) line() {
+func (p *Progress) line() {
 	p.last = time.Now()
 	if p.total < 0 {
 		fmt.Fprintf(p.plain, "%s: %d\n", p.what, p.done)
@@ -97,26 +97,26 @@ func (p *progress) line() {
 	fmt.Fprintf(p.plain, "%s: %d of %d\n", p.what, p.done, p.total)
 }
 
-// readProgress shows how much of an input was read.
-type readProgress struct {
+// ReadProgress shows how much of an input was read.
+type ReadProgress struct {
 	io.Reader
-	bar   *progress
+	bar   *Progress
 	n     int
 	total int // -1: unknown
 }
 
-// newReadProgress begins to show reads of in, whose size is known if it is a file.
-func newReadProgress(sh *cliEnv, in io.Reader, size int) *readProgress {
-	return &readProgress{Reader: in, bar: newProgress(sh, "bytes read", size), total: size}
+// NewReadProgress begins to show reads of in, whose size is known if it is a file.
+func NewReadProgress(env *Env, in io.Reader, size int) *ReadProgress {
+	return &ReadProgress{Reader: in, bar: NewProgress(env, "bytes read", size), total: size}
 }
 
-// clear ends the display.
-func (r *readProgress) clear() { r.bar.clear() }
+// Clear ends the display.
+func (r *ReadProgress) Clear() { r.bar.Clear() }
 
 // Read implements io.Reader.
-func (r *readProgress) Read(p []byte) (int, error) {
+func (r *ReadProgress) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	r.n += n
-	r.bar.set(r.n, r.total)
+	r.bar.Set(r.n, r.total)
 	return n, err
 }

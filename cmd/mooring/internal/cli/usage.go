@@ -1,6 +1,6 @@
 // Messages about invalid command lines.
 
-package main
+package cli
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// flagError describes an error of a flag. It does not repeat the value, which may be a misplaced
+// FlagError describes an error of a flag. It does not repeat the value, which may be a misplaced
 // secret.
-func flagError(cmd *cobra.Command, err error) error {
+func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
 	label := err.Error()
@@ -50,9 +50,9 @@ func flagValueHelp(f *pflag.Flag) string {
 	return "a value"
 }
 
-// argCount checks a command's number of arguments; a negative limit is none. The command's
+// ArgCount checks a command's number of arguments; a negative limit is none. The command's
 // first line of help names them.
-func argCount(least, limit int) cobra.PositionalArgs {
+func ArgCount(least, limit int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && (limit < 0 || len(args) <= limit) {
 			return nil
@@ -61,15 +61,15 @@ func argCount(least, limit int) cobra.PositionalArgs {
 		if takes == "" {
 			takes = "no arguments"
 		}
-		return fault.Usage.With("%s takes %s, and got %s (see %s --help)", cmd.CommandPath(), takes, plural(len(args), "argument"), cmd.CommandPath())
+		return fault.Usage.With("%s takes %s, and got %s (see %s --help)", cmd.CommandPath(), takes, Plural(len(args), "argument"), cmd.CommandPath())
 	}
 }
 
 // durationFlag is a flag's duration: 90s, 24h, 7d, 2w, 1d12h.
 type durationFlag time.Duration
 
-// durationVar adds a duration flag.
-func durationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
+// DurationVar adds a duration flag.
+func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
 	*p = value
 	f.Var((*durationFlag)(p), name, help)
 }
@@ -118,7 +118,11 @@ func (s *durationFlag) String() string {
 // Type implements pflag.Value.
 func (s *durationFlag) Type() string { return "duration" }
 
-// usageError is an error visible from the command line alone: a usage error, whatever its code.
-type usageError struct{ error }
+// UsageError is an error visible from the command line alone: a usage error, whatever its code.
+type UsageError struct{ Err error }
 
-func (m usageError) Unwrap() error { return m.error }
+// Error implements error.
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that is a usage error.
+func (e UsageError) Unwrap() error { return e.Err }
