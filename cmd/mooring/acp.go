@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acpedit"
 )
@@ -27,11 +28,11 @@ func acpCmd(env *cli.Env) *cobra.Command {
 			"shown it; permissions are asked for in the session and in the editor, and the first answer counts.\n" +
 			"The session's id, which is printed to standard error, is also the editor's: it loads the session\n" +
 			"again by it. When the editor closes its side, the agents are ended, with all that they have started.\n\n" +
-			"--session is for the first session that the editor makes, as is --share-to.\n\n" + refHelp,
+			"--session is for the first session that the editor makes, as is --share-to.\n\n" + home.RefHelp,
 		Example: "  mooring acp -- opencode acp\n  mooring acp --share-to phone.ref --dir ~/project -- npx @zed-industries/claude-code-acp",
 		Args:    cobra.ArbitraryArgs,
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, file, err := f.check(cmd, args)
@@ -43,25 +44,25 @@ func acpCmd(env *cli.Env) *cobra.Command {
 		}
 		body := func(ctx context.Context, c *client.Client) error { return serveEditor(ctx, h, c, &f, file, dir, args) }
 		if f.session == "" {
-			return h.withClient(cmd.Context(), body)
+			return h.WithClient(cmd.Context(), body)
 		}
-		return h.withRef(cmd.Context(), f.session, body)
+		return h.WithRef(cmd.Context(), f.session, body)
 	}
 	return cmd
 }
 
-func serveEditor(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
+func serveEditor(ctx context.Context, h *home.Folder, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
 	journals, err := journals(h)
 	if err != nil {
 		return err
 	}
 	opened := func(s *client.Session, before bool) acpedit.Session {
-		fmt.Fprintf(h.env.Err, "session %s\n", s.ID())
+		fmt.Fprintf(h.Env.Err, "session %s\n", s.ID())
 		return acpedit.Session{Session: s, Journal: filepath.Join(journals, s.ID()+".jsonl"), Before: before}
 	}
-	defer h.env.Signals.OutliveReader()()
+	defer h.Env.Signals.OutliveReader()()
 	err = acpedit.Serve(ctx, acpedit.Config{
-		In: h.env.In, Out: h.env.Out, Run: runConfig(h, c, f, dir, command),
+		In: h.Env.In, Out: h.Env.Out, Run: runConfig(h, c, f, dir, command),
 		New: func(ctx context.Context) (acpedit.Session, error) {
 			s, err := sessionToRun(ctx, h, c, f, file)
 			if err != nil {
@@ -75,13 +76,13 @@ func serveEditor(ctx context.Context, h *homeFlags, c *client.Client, f *runFlag
 			if !capability.IsSession(id) { // a ref's text and @FILE are for who types
 				return acpedit.Session{}, fault.BadArgument.With("%q is no session's id", fault.Clip(id))
 			}
-			s, err := h.session(ctx, c, id)
+			s, err := h.Session(ctx, c, id)
 			if err != nil {
 				return acpedit.Session{}, err
 			}
 			return opened(s, true), nil
 		},
 	})
-	h.drainBriefly(context.WithoutCancel(ctx), c) // the ends of the runs are the last that is known of them
+	h.DrainBriefly(context.WithoutCancel(ctx), c) // the ends of the runs are the last that is known of them
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -67,7 +68,7 @@ func TestAppendHelpHasEveryArgument(t *testing.T) {
 	if slices.Sort(listed); !slices.Equal(listed, want) {
 		t.Errorf("the help has %q, there are %q", listed, want)
 	}
-	help := sessionAppendCmd(&homeFlags{}).Long
+	help := sessionAppendCmd(&home.Folder{}).Long
 	for _, line := range strings.Split(appendTable(), "\n") {
 		if n := len([]rune(line)); n > 90 {
 			t.Errorf("a line of %d characters: %q", n, line)

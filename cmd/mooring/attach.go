@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
@@ -40,13 +41,13 @@ func attachCmd(env *cli.Env) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.AddCommand(attachOpencodeCmd(h))
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
-func attachOpencodeCmd(h *homeFlags) *cobra.Command {
+func attachOpencodeCmd(h *home.Folder) *cobra.Command {
 	var f attachFlags
 	cmd := &cobra.Command{
 		Use:   "opencode",
@@ -59,7 +60,7 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 			"With --listen it is opencode's share server as well, as mooring relay is: put the address into\n" +
 			"opencode.json, and /share gives a link of the real server. The session that is tied is shared as\n" +
 			"it is recorded here, once; others get sessions of their own, made under the owner's ref.\n\n" +
-			"A password of opencode's is taken from " + passwordEnv + ", its user from " + usernameEnv + ".\n\n" + refHelp,
+			"A password of opencode's is taken from " + passwordEnv + ", its user from " + usernameEnv + ".\n\n" + home.RefHelp,
 		Example: "  mooring attach opencode --share-to phone.ref\n  mooring attach opencode --listen " + defaultRelay + "\n  mooring attach opencode --url http://127.0.0.1:4096 --opencode-session ses_66a1…",
 		Args:    cli.ArgCount(0, 0),
 	}
@@ -91,9 +92,9 @@ func attachOpencodeCmd(h *homeFlags) *cobra.Command {
 		}
 		body := func(ctx context.Context, c *client.Client) error { return attachOpencode(ctx, h, c, &f, file, at) }
 		if f.session == "" {
-			return h.withClient(cmd.Context(), body)
+			return h.WithClient(cmd.Context(), body)
 		}
-		return h.withRef(cmd.Context(), f.session, body)
+		return h.WithRef(cmd.Context(), f.session, body)
 	}
 	return cmd
 }
@@ -111,7 +112,7 @@ func (f *attachFlags) address() (*url.URL, error) {
 	return u, nil
 }
 
-func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, file *cli.RefFile, at *url.URL) (err error) {
+func attachOpencode(ctx context.Context, h *home.Folder, c *client.Client, f *attachFlags, file *cli.RefFile, at *url.URL) (err error) {
 	ties, err := tiesDir(h)
 	if err != nil {
 		return err
@@ -147,15 +148,15 @@ func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *atta
 	if err := shareRun(ctx, h, c, s, file); err != nil {
 		return err
 	}
-	if err := h.rememberOwner(h.ownerUsed); err != nil {
+	if err := h.RememberOwner(); err != nil {
 		return err
 	}
 	said := map[string]any{"session": s.ID(), "ref": s.Ref().ID, "opencode": tie.Opencode()}
 	if ln != nil {
 		said["url"] = "http://" + ln.Addr().String()
-		fmt.Fprintf(h.env.Err, "put this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", said["url"])
+		fmt.Fprintf(h.Env.Err, "put this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", said["url"])
 	}
-	if err := h.env.Print(said, "%s\n", s.ID()); err != nil {
+	if err := h.Env.Print(said, "%s\n", s.ID()); err != nil {
 		return err
 	}
 	return whileReporting(ctx, h, c, func(ctx context.Context) error {
@@ -163,7 +164,7 @@ func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *atta
 		both.Go(func() error {
 			return attach.Run(ctx, attach.Config{
 				Client: c, Session: s, Tie: tie, Opencode: api,
-				Report: func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) },
+				Report: func(line string) { fmt.Fprintln(h.Env.Err, cli.SanitizeLine(line)) },
 			})
 		})
 		if ln != nil {
@@ -174,8 +175,8 @@ func attachOpencode(ctx context.Context, h *homeFlags, c *client.Client, f *atta
 }
 
 // tiesDir returns the folder of ties, and makes it if it is missing.
-func tiesDir(h *homeFlags) (string, error) {
-	home, err := h.makeHomeDir()
+func tiesDir(h *home.Folder) (string, error) {
+	home, err := h.MakeDir()
 	if err != nil {
 		return "", err
 	}
@@ -184,8 +185,8 @@ func tiesDir(h *homeFlags) (string, error) {
 }
 
 // relayOfAttach returns the relay of --listen, which makes the sessions of what is shared beside the tie under the owner's ref.
-func relayOfAttach(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, at *url.URL, ties *attach.Ties) (*relay.Relay, error) {
-	space, err := h.owner(ctx, c, f.owner, capability.Create)
+func relayOfAttach(ctx context.Context, h *home.Folder, c *client.Client, f *attachFlags, at *url.URL, ties *attach.Ties) (*relay.Relay, error) {
+	space, err := h.Owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +197,7 @@ func relayOfAttach(ctx context.Context, h *homeFlags, c *client.Client, f *attac
 }
 
 // tieOf opens the tie of opencode's session. One that was tied before need not be there now.
-func tieOf(ctx context.Context, h *homeFlags, f *attachFlags, api *opencodeapi.API, dir string) (*attach.Tie, error) {
+func tieOf(ctx context.Context, h *home.Folder, f *attachFlags, api *opencodeapi.API, dir string) (*attach.Tie, error) {
 	info, err := api.Choose(ctx, f.opencode)
 	away := errors.Is(err, opencodeapi.ErrAway) && f.opencode != ""
 	if err != nil && !away {
@@ -211,7 +212,7 @@ func tieOf(ctx context.Context, h *homeFlags, f *attachFlags, api *opencodeapi.A
 	case e != nil:
 		return nil, e
 	case !away:
-		fmt.Fprintf(h.env.Err, "tied to opencode's session %s (%s)\n", id, cli.SanitizeLine(info.Title))
+		fmt.Fprintf(h.Env.Err, "tied to opencode's session %s (%s)\n", id, cli.SanitizeLine(info.Title))
 		err = tie.SetDirectory(info.Directory)
 	case tie.Session() != "":
 		api.Use(tie.Directory())
@@ -238,9 +239,9 @@ func openTie(ctx context.Context, dir, id string) (tie *attach.Tie, err error) {
 const tieWait = time.Second
 
 // sessionToAttach returns the session of --session or of the tie, or a new one.
-func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+func sessionToAttach(ctx context.Context, h *home.Folder, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
 	if f.session != "" {
-		s, err := h.session(ctx, c, f.session)
+		s, err := h.Session(ctx, c, f.session)
 		if err != nil {
 			return nil, err
 		}
@@ -254,7 +255,7 @@ func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *att
 	case err != nil:
 		return nil, err
 	case tie.Session() != "" && batch == "":
-		return h.session(ctx, c, tie.Session())
+		return h.Session(ctx, c, tie.Session())
 	}
 	if batch == "" {
 		s, err := adopt(ctx, h, c, f, tie)
@@ -262,7 +263,7 @@ func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *att
 			return s, err
 		}
 	}
-	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	space, err := h.Owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +276,7 @@ func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *att
 		return nil, err
 	}
 	s, b := space.Create(client.CreateOptions{External: tie.Opencode(), SharedExternal: true, ByTime: true, Label: f.label, Owner: owner, BatchID: batch})
-	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), nil, "creation", "what opencode does arrives later")
+	_, refused, err := h.CommitRef(ctx, c, b, s.Ref(), nil, "creation", "what opencode does arrives later")
 	if refused != nil {
 		return nil, errors.Join(refused, tie.SetSession("", capability.Ref{}, "")) // another is begun the next time
 	}
@@ -287,7 +288,7 @@ func sessionToAttach(ctx context.Context, h *homeFlags, c *client.Client, f *att
 
 // adopt returns the session in which a relay of this home folder has shared opencode's session, which the tie then goes on with; nil if there is none,
 // or that relay runs and goes on with it by itself.
-func adopt(ctx context.Context, h *homeFlags, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
+func adopt(ctx context.Context, h *home.Folder, c *client.Client, f *attachFlags, tie *attach.Tie) (*client.Session, error) {
 	if f.listen == "" {
 		unlock, err := lockRelay(ctx, h)
 		if fault.CodeOf(err) == fault.InUse {

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -36,13 +37,13 @@ func auditCmd(env *cli.Env) *cobra.Command {
 			"A server that was restored from a backup may have other rows with the same numbers. --follow\n" +
 			"detects that by the rows' hashes, and so does --from N:HASH, with the hash that --json\n" +
 			"printed for row N: then audit ends with server_behind.\n\n" +
-			"It needs an owner's ref, or the root ref of a space.\n\n" + refHelp,
+			"It needs an owner's ref, or the root ref of a space.\n\n" + home.RefHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			of, err := auditTarget(ctx, h, c, args[0])
 			if err != nil {
 				return err
@@ -56,7 +57,7 @@ func auditCmd(env *cli.Env) *cobra.Command {
 	cmd.Flags().Var((*rowFlag)(&from), "from", "print the rows after this one (the last row's number, and its hash)")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what is added, until stopped")
 	cmd.AddCommand(auditVerifyCmd(h))
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
@@ -77,8 +78,8 @@ type auditable interface {
 }
 
 // auditTarget returns the session or space of a REF.
-func auditTarget(ctx context.Context, h *homeFlags, c *client.Client, arg string) (auditable, error) {
-	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
+func auditTarget(ctx context.Context, h *home.Folder, c *client.Client, arg string) (auditable, error) {
+	s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +90,8 @@ func auditTarget(ctx context.Context, h *homeFlags, c *client.Client, arg string
 }
 
 // printAudit prints the present rows.
-func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
-	out := bufio.NewWriter(h.env.Out)
+func printAudit(ctx context.Context, h *home.Folder, of auditable, from client.Position) error {
+	out := bufio.NewWriter(h.Env.Out)
 	after, end := from.Cursor, uint64(0)
 	for {
 		page, err := of.Audit(ctx, after, 0)
@@ -102,7 +103,7 @@ func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Pos
 		}
 		if end == 0 {
 			end = page.Seq
-			h.env.WarnBeyondEnd("audit", after, end)
+			h.Env.WarnBeyondEnd("audit", after, end)
 		}
 		for i := range page.Rows {
 			if page.Rows[i].Seq > end {
@@ -121,12 +122,12 @@ func printAudit(ctx context.Context, h *homeFlags, of auditable, from client.Pos
 
 // followAudit prints the present rows, then new ones until it is interrupted, which is not an
 // error.
-func followAudit(ctx context.Context, h *homeFlags, of auditable, from client.Position) error {
-	out := bufio.NewWriter(h.env.Out)
+func followAudit(ctx context.Context, h *home.Folder, of auditable, from client.Position) error {
+	out := bufio.NewWriter(h.Env.Out)
 	troubled, last := false, from
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
-		if !troubled && !h.env.JSON {
-			fmt.Fprintf(h.env.Err, "no connection (%v); continuing when there is one\n", err)
+		if !troubled && !h.Env.JSON {
+			fmt.Fprintf(h.Env.Err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}})
@@ -164,12 +165,12 @@ type shownAuditRow struct {
 	Hash    string `json:"hash"`
 }
 
-func printAuditRow(h *homeFlags, out *bufio.Writer, r *capability.AuditRow) error {
+func printAuditRow(h *home.Folder, out *bufio.Writer, r *capability.AuditRow) error {
 	reason := ""
 	if r.Reason != fault.None {
 		reason = r.Reason.String()
 	}
-	if h.env.JSON {
+	if h.Env.JSON {
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
 		err := enc.Encode(shownAuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,

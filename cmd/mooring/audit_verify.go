@@ -12,10 +12,11 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func auditVerifyCmd(h *homeFlags) *cobra.Command {
+func auditVerifyCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify REF",
 		Short: "Find rows of audit and log that were changed, removed or reordered by hand",
@@ -27,7 +28,7 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring audit verify ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				of, err := auditTarget(ctx, h, c, args[0])
 				if err != nil {
 					return err
@@ -38,7 +39,7 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 	}
 }
 
-func verifyAudit(ctx context.Context, h *homeFlags, of auditable) error {
+func verifyAudit(ctx context.Context, h *home.Folder, of auditable) error {
 	audit, err := verifyAuditChain(ctx, of)
 	if err != nil {
 		return err
@@ -117,12 +118,12 @@ func verifyLog(ctx context.Context, s *client.Session) (v chainReport, err error
 	return v, nil
 }
 
-func printChainReport(h *homeFlags, v chainReport) error {
-	if h.env.JSON {
+func printChainReport(h *home.Folder, v chainReport) error {
+	if h.Env.JSON {
 		return printChainReportJSON(h, v)
 	}
 	for _, f := range v.flaws {
-		if _, err := fmt.Fprintln(h.env.Out, f.text); err != nil {
+		if _, err := fmt.Fprintln(h.Env.Out, f.text); err != nil {
 			return fmt.Errorf("print what was found: %w", err)
 		}
 	}
@@ -132,11 +133,11 @@ func printChainReport(h *homeFlags, v chainReport) error {
 	var err error
 	switch {
 	case v.last == v.after:
-		_, err = fmt.Fprintf(h.env.Out, "%s: empty\n", v.name)
+		_, err = fmt.Fprintf(h.Env.Out, "%s: empty\n", v.name)
 	case v.after > 0:
-		_, err = fmt.Fprintf(h.env.Out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
+		_, err = fmt.Fprintf(h.Env.Out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
 	default:
-		_, err = fmt.Fprintf(h.env.Out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
+		_, err = fmt.Fprintf(h.Env.Out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
 	}
 	if err != nil {
 		return fmt.Errorf("print what was found: %w", err)
@@ -145,7 +146,7 @@ func printChainReport(h *homeFlags, v chainReport) error {
 }
 
 // printChainReportJSON prints an object for each flaw, or one for a chain without flaws.
-func printChainReportJSON(h *homeFlags, v chainReport) error {
+func printChainReportJSON(h *home.Folder, v chainReport) error {
 	type shown struct {
 		Chain string `json:"chain"`
 		Flaw  string `json:"flaw,omitempty"`
@@ -156,12 +157,12 @@ func printChainReportJSON(h *homeFlags, v chainReport) error {
 		Head  string `json:"head,omitempty"`
 	}
 	for _, f := range v.flaws {
-		if err := h.env.PrintJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
+		if err := h.Env.PrintJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
 			return err
 		}
 	}
 	if len(v.flaws) > 0 {
 		return nil
 	}
-	return h.env.PrintJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
+	return h.Env.PrintJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
 func keyCmd(env *cli.Env) *cobra.Command {
@@ -17,17 +18,17 @@ func keyCmd(env *cli.Env) *cobra.Command {
 		Short: "Print the public key that refs can be sealed to",
 		Long: "Print the home folder's public key; the first call makes it. Give it to those who share refs\n" +
 			"with you: a ref made with share --seal KEY can only be redeemed with this home folder, so\n" +
-			"its text alone is useless. The private key is the folder's " + sealKeyFile + ".",
+			"its text alone is useless. The private key is the folder's " + home.SealKeyFile + ".",
 		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
 		Args:    cli.ArgCount(0, 0),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		dir, err := h.makeHomeDir()
+		dir, err := h.MakeDir()
 		if err != nil {
 			return err
 		}
-		key, err := makeSealKey(dir)
+		key, err := home.MakeSealKey(dir)
 		if err != nil {
 			return err
 		}

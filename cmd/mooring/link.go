@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dialerror"
 	"github.com/mooring-rpc/mooring/internal/page"
@@ -33,13 +34,13 @@ func linkCmd(env *cli.Env) *cobra.Command {
 			"send. Anyone who has the address has the ref, so make a limited one with mooring share\n" +
 			"first. With --public, for a ref that may share the session, it is the address of its public\n" +
 			"share, if it has one, without a secret. With --opencode it is the value of enterprise.url in\n" +
-			"opencode's config, for a space's ref that allows only to create.\n\n" + refHelp,
+			"opencode's config, for a space's ref that allows only to create.\n\n" + home.RefHelp,
 		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
 			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
 			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
 		Args: cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
 	cmd.Flags().BoolVar(&creator, "opencode", false, "the value of enterprise.url in opencode's config, for a create-only ref of a space; asks the server")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -58,17 +59,17 @@ func linkCmd(env *cli.Env) *cobra.Command {
 		}
 		return linkTo(h, ref)
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
 // findLinkRef returns the ref of a REF, with the redemption id for it, without a server.
-func findLinkRef(ctx context.Context, h *homeFlags, arg string) (ref capability.Ref, redemption string, err error) {
-	ref, id, err := h.ref(ctx, arg)
+func findLinkRef(ctx context.Context, h *home.Folder, arg string) (ref capability.Ref, redemption string, err error) {
+	ref, id, err := h.Ref(ctx, arg)
 	if err != nil || id == "" {
 		return ref, ulid.Make().String(), err
 	}
-	c, err := h.open(ctx, true)
+	c, err := h.Open(ctx, true)
 	if err != nil {
 		return ref, "", err
 	}
@@ -77,12 +78,12 @@ func findLinkRef(ctx context.Context, h *homeFlags, arg string) (ref capability.
 	if capability.IsSpace(id) {
 		want = capability.List
 	}
-	saved, err := h.savedRef(ctx, c.Outbox(), id, want)
+	saved, err := h.SavedRef(ctx, c.Outbox(), id, want)
 	return saved.Ref, saved.Redemption, err
 }
 
 // linkTo prints the address of a ref's page, and warns that it contains the secret.
-func linkTo(h *homeFlags, ref capability.Ref) error {
+func linkTo(h *home.Folder, ref capability.Ref) error {
 	if capability.Sealed(ref.ID) {
 		return fault.Sealed.With("the ref is bound to a key, which no browser has: share one that is not sealed, and link that")
 	}
@@ -92,11 +93,11 @@ func linkTo(h *homeFlags, ref capability.Ref) error {
 
 // linkCreator prints the URL prefix under which opencode shares with a create-only ref. A ref
 // that allows more must not get into a URL, so the server is asked.
-func linkCreator(ctx context.Context, h *homeFlags, ref capability.Ref) (err error) {
+func linkCreator(ctx context.Context, h *home.Folder, ref capability.Ref) (err error) {
 	if !capability.IsSpace(ref.Target()) || capability.Sealed(ref.ID) {
 		return fault.BadArgument.With("opencode shares under a space's ref that is not sealed: make one with mooring share @owner.ref --rights create")
 	}
-	c, err := h.open(ctx, false)
+	c, err := h.Open(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -114,28 +115,28 @@ func linkCreator(ctx context.Context, h *homeFlags, ref capability.Ref) (err err
 	return printLink(h, ref.WebAddress()+share.CreatorPath(ref))
 }
 
-func warnOfSecret(h *homeFlags) {
-	if !h.env.JSON {
-		fmt.Fprintln(h.env.Err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
+func warnOfSecret(h *home.Folder) {
+	if !h.Env.JSON {
+		fmt.Fprintln(h.Env.Err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
 	}
 }
 
-func printLink(h *homeFlags, url string) error {
-	return h.env.Print(map[string]string{"url": url}, "%s\n", url)
+func printLink(h *home.Folder, url string) error {
+	return h.Env.Print(map[string]string{"url": url}, "%s\n", url)
 }
 
 // linkTimeout bounds the request for a session's public share.
 const linkTimeout = 30 * time.Second
 
 // linkPublic requests the public share of a ref's session and prints its address.
-func linkPublic(ctx context.Context, h *homeFlags, ref capability.Ref, redemption string) error {
+func linkPublic(ctx context.Context, h *home.Folder, ref capability.Ref, redemption string) error {
 	if !capability.IsSession(ref.Target()) {
 		return fault.BadArgument.With("only sessions have public shares: give a session's ref")
 	}
-	if err := ref.CheckPlaintext(h.plaintext); err != nil {
+	if err := h.CheckPlaintext(ref); err != nil {
 		return err
 	}
-	trust, err := h.tlsConfig(ctx)
+	trust, err := h.TLSConfig(ctx)
 	if err != nil {
 		return err
 	}

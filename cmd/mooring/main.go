@@ -13,7 +13,7 @@
 //
 // # Lock order
 //
-// imports.lock of the home folder (lockFolder) is held while an import finds or creates its session,
+// imports.lock of the home folder (home.Lock) is held while an import finds or creates its session,
 // relay.lock while a relay runs. The databases lock for themselves.
 //
 // # Bounds
@@ -24,7 +24,7 @@
 //	a file of certificates  1 MiB (cli.MaxCertificateFile)
 //	a limits file           64 KiB (maxLimitsFile)
 //	deletes at once         128 (maxConcurrentDeletes)
-//	waiting for a server    3 s (sendGrace), less if it is unreachable for 400 ms (graceUnreachable)
+//	waiting for a server    3 s (home.SendGrace), less if it is unreachable for 400 ms (home.GraceUnreachable)
 package main
 
 import (

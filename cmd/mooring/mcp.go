@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/mcpserver"
 )
@@ -34,15 +35,15 @@ func mcpCmd(env *cli.Env) *cobra.Command {
 			"is the owner's. --allow adds what else it may do, where the refs allow it: append (messages and values\n" +
 			"of your own kinds, through the outbox), ask (prompts, questions and stops, and wait for the answers),\n" +
 			"share (make refs, which are written to files and never returned). No permission is ever answered\n" +
-			"through it. It ends when its standard input does. mooring serve --mcp serves the same over HTTP.\n\n" + refHelp,
+			"through it. It ends when its standard input does. mooring serve --mcp serves the same over HTTP.\n\n" + home.RefHelp,
 		Example: "  mooring mcp\n  mooring mcp @reader.ref\n  mooring mcp --owner @srv/owner.ref --allow append,ask\n  claude mcp add mooring -- mooring mcp @reader.ref",
 		Args:    cli.ArgCount(0, -1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cli.OwnerFlag(cmd, &owner)
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "what the model may do beside reading: append, ask, share; with commas")
 	cli.CompleteList(cmd, "allow", mcpAllowed...)
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := mcpserver.CheckAllow(allow, mcpAllowed...); err != nil {
 			return fault.Usage.Because(err, "--allow: %v", err)
@@ -51,11 +52,11 @@ func mcpCmd(env *cli.Env) *cobra.Command {
 			return fault.Usage.With("give REFs or --owner, not both")
 		}
 		for _, arg := range args {
-			if err := h.refArg(cmd.Context(), arg).err; err != nil {
+			if err := h.Arg(cmd.Context(), arg).Err; err != nil {
 				return err
 			}
 		}
-		return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 			from, err := newMCPSource(ctx, h, c, owner, args)
 			if err != nil {
 				return err
@@ -67,15 +68,15 @@ func mcpCmd(env *cli.Env) *cobra.Command {
 }
 
 // newMCPSource returns the sessions that the REFs reach, or the owner's.
-func newMCPSource(ctx context.Context, h *homeFlags, c *client.Client, owner string, args []string) (*mcpSource, error) {
+func newMCPSource(ctx context.Context, h *home.Folder, c *client.Client, owner string, args []string) (*mcpSource, error) {
 	from := &mcpSource{home: h, client: c}
 	if len(args) == 0 {
-		sp, err := h.owner(ctx, c, owner, capability.List)
+		sp, err := h.Owner(ctx, c, owner, capability.List)
 		from.roots = append(from.roots, mcpRoot{space: sp})
 		return from, err
 	}
 	for _, arg := range args {
-		s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.List)
+		s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.List)
 		if err != nil {
 			return nil, err
 		}
@@ -85,13 +86,13 @@ func newMCPSource(ctx context.Context, h *homeFlags, c *client.Client, owner str
 }
 
 // serveMCP serves one client until its input ends.
-func serveMCP(ctx context.Context, h *homeFlags, from *mcpSource, allow []string) error {
-	defer h.env.Signals.OutliveReader()()
+func serveMCP(ctx context.Context, h *home.Folder, from *mcpSource, allow []string) error {
+	defer h.Env.Signals.OutliveReader()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	server := mcpserver.New(serving, mcpserver.Config{Source: from, Allow: allow, Version: cli.Version(), Share: from.share,
-		Log: slog.New(slog.NewTextHandler(h.env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	wire := &stdioWire{in: h.env.In, out: h.env.Out}
+		Log: slog.New(slog.NewTextHandler(h.Env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	wire := &stdioWire{in: h.Env.In, out: h.Env.Out}
 	err := server.Run(ctx, &mcp.IOTransport{Reader: wire, Writer: wire})
 	if err != nil && ctx.Err() == nil && !wire.gone.Load() {
 		return fmt.Errorf("serve the Model Context Protocol: %w", err)
@@ -146,7 +147,7 @@ func (from *mcpSource) share(ctx context.Context, o mcpserver.ShareOptions) (id,
 	}
 	b := s.Batch()
 	ref, _ := b.Share(client.ShareOptions{Rights: rights, Label: o.Label, Lifetime: o.Expires})
-	queued, refused, err := from.home.commitRef(ctx, from.client, b, ref, file, "share", "the ref works as soon as it has arrived")
+	queued, refused, err := from.home.CommitRef(ctx, from.client, b, ref, file, "share", "the ref works as soon as it has arrived")
 	if refused != nil {
 		err = refused
 	}

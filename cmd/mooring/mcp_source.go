@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/mcpserver"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -19,7 +20,7 @@ import (
 
 // mcpSource is the sessions that some refs reach.
 type mcpSource struct {
-	home   *homeFlags
+	home   *home.Folder
 	client *client.Client
 	roots  []mcpRoot
 
@@ -244,14 +245,14 @@ func (o mcpSession) Apply(ctx context.Context, ops ...mcpserver.Op) (done mcpser
 	if err != nil {
 		return done, err
 	}
-	wait, stop := whileReachable(ctx, o.from.client, 0)
+	wait, stop := home.WhileReachable(ctx, o.from.client, 0)
 	defer stop()
-	results, still, err := awaitResults(ctx, wait, o.from.client, ticket)
+	results, still, err := home.AwaitResults(ctx, wait, o.from.client, ticket)
 	switch {
 	case err != nil:
 		return done, err
 	case still != nil: // else it would be applied later, when nobody expects it any more
-		return done, errors.Join(stoppedError(still), dropBatch(ctx, o.from.client, ticket))
+		return done, errors.Join(home.StoppedError(still), home.DropBatch(ctx, o.from.client, ticket))
 	case results == nil:
 		return mcpserver.Applied{Queued: true}, nil
 	}

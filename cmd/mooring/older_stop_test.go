@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -83,7 +84,7 @@ func TestDeleteOlderStops(t *testing.T) {
 	t.Parallel()
 	sp := oldSessions(t, 3)
 	var out, errOut strings.Builder
-	h := &homeFlags{env: &cli.Env{Out: &out, Err: &errOut}}
+	h := &home.Folder{Env: &cli.Env{Out: &out, Err: &errOut}}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	o := client.OlderOptions{Remove: client.DeleteOlder, Age: 90 * 24 * time.Hour, Limit: 1}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -25,7 +26,7 @@ func outboxCmd(env *cli.Env) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.AddCommand(outboxStatusCmd(h), outboxListCmd(h), outboxDrainCmd(h), outboxRetryCmd(h), outboxDropCmd(h), outboxReconcileCmd(h), outboxAbandonCmd(h))
 	return cmd
 }
@@ -34,7 +35,7 @@ func outboxCmd(env *cli.Env) *cobra.Command {
 const finishedHelp = "Ops that are acked, failed, skipped or void are finished and block nothing: they are removed 30 days\n" +
 	"after their answer. mooring outbox retry commits an op that did not apply again."
 
-func outboxStatusCmd(h *homeFlags) *cobra.Command {
+func outboxStatusCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Count ops by state and show why they are pending",
@@ -44,7 +45,7 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox status --json",
 		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				st, err := c.Status(ctx)
 				if err != nil {
 					return err
@@ -75,7 +76,7 @@ type shownStream struct {
 func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[string]outbox.Row, error) {
 	full := map[string]outbox.Row{}
 	for _, s := range st.Streams {
-		if s.Stopped != fault.None || !blockedByQuota(s.LastError) {
+		if s.Stopped != fault.None || !home.BlockedByQuota(s.LastError) {
 			continue
 		}
 		rows, err := box.List(ctx, outbox.Filter{Session: s.Session, States: []outbox.State{outbox.Pending, outbox.InFlight}, Limit: 1})
@@ -89,7 +90,7 @@ func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[strin
 	return full, nil
 }
 
-func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) error {
+func printStatus(h *home.Folder, st *outbox.Status, full map[string]outbox.Row) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
 		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: cli.SanitizeLine(s.LastError), Blocking: full[s.Session].Op}
@@ -100,8 +101,8 @@ func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) er
 			streams[i].Stopped = s.Stopped.String()
 		}
 	}
-	if h.env.JSON {
-		return h.env.PrintJSON(map[string]any{
+	if h.Env.JSON {
+		return h.Env.PrintJSON(map[string]any{
 			"standing": st.BlockingPID, "outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
 			"states": map[string]int{
 				"pending": st.Pending, "in_flight": st.InFlight, "acked": st.Acked,
@@ -119,15 +120,15 @@ func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) er
 	} {
 		rows = append(rows, []string{s.name, strconv.Itoa(s.n)})
 	}
-	if err := cli.WriteTable(h.env.Out, rows); err != nil {
+	if err := cli.WriteTable(h.Env.Out, rows); err != nil {
 		return err
 	}
 	if st.BlockingPID != 0 {
-		fmt.Fprintf(h.env.Err, "process %d has held its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container), continue or end it\n",
+		fmt.Fprintf(h.Env.Err, "process %d has held its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container), continue or end it\n",
 			st.BlockingPID, cli.FormatTime(st.BlockingSince))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
-		fmt.Fprintf(h.env.Err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", cli.Plural(n, "op"))
+		fmt.Fprintf(h.Env.Err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", cli.Plural(n, "op"))
 	}
 	if len(streams) == 0 {
 		return nil
@@ -140,20 +141,20 @@ func printStatus(h *homeFlags, st *outbox.Status, full map[string]outbox.Row) er
 		}
 		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), cli.OrDash(s.NextRetry), cli.OrDash(trouble)})
 	}
-	fmt.Fprintln(h.env.Out)
-	if err := cli.WriteTable(h.env.Out, rows); err != nil {
+	fmt.Fprintln(h.Env.Out)
+	if err := cli.WriteTable(h.Env.Out, rows); err != nil {
 		return err
 	}
 	for _, s := range streams {
 		if op, at := full[s.Session]; at {
-			fmt.Fprintf(h.env.Err, "%s: op %s (%s) waits for room in the quota, and what was committed after it waits too, a remove or purge as well. "+
+			fmt.Fprintf(h.Env.Err, "%s: op %s (%s) waits for room in the quota, and what was committed after it waits too, a remove or purge as well. "+
 				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, cli.SanitizeLine(op.Method), op.Op)
 		}
 	}
 	return nil
 }
 
-func outboxDrainCmd(h *homeFlags) *cobra.Command {
+func outboxDrainCmd(h *home.Folder) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "drain",
@@ -170,7 +171,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return drainOutbox(ctx, h, c, before, timeout)
 			})
 		},
@@ -180,8 +181,8 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 }
 
 // statusBefore returns the outbox's status before this process sends any of its ops.
-func statusBefore(ctx context.Context, h *homeFlags) (outbox.Status, error) {
-	c, err := h.open(ctx, true)
+func statusBefore(ctx context.Context, h *home.Folder) (outbox.Status, error) {
+	c, err := h.Open(ctx, true)
 	if err != nil {
 		return outbox.Status{}, err
 	}
@@ -189,15 +190,15 @@ func statusBefore(ctx context.Context, h *homeFlags) (outbox.Status, error) {
 	return st, errors.Join(err, c.Close())
 }
 
-func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before outbox.Status, timeout time.Duration) error {
+func drainOutbox(ctx context.Context, h *home.Folder, c *client.Client, before outbox.Status, timeout time.Duration) error {
 	wait, stop := context.WithCancel(ctx)
 	if timeout > 0 {
 		wait, stop = context.WithTimeout(ctx, timeout)
 	}
 	defer stop()
-	bar := cli.NewProgress(h.env, "ops answered", before.Unfinished())
+	bar := cli.NewProgress(h.Env, "ops answered", before.Unfinished())
 	defer bar.Clear()
-	defer h.reportWaiting(wait, c)()
+	defer h.ReportWaiting(wait, c)()
 	drained := 0
 	err := c.Drain(wait, func(done, total int) {
 		drained = done
@@ -210,12 +211,12 @@ func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before out
 	after, statusErr := c.Status(context.WithoutCancel(ctx))
 	switch {
 	case errors.As(err, &still):
-		return withNextSteps(err, still)
+		return home.WithNextSteps(err, still)
 	case err != nil && wait.Err() == nil:
 		return err
 	case err != nil:
 		why := ""
-		if cause := waitReason(context.WithoutCancel(ctx), c); cause != nil {
+		if cause := home.WaitReason(context.WithoutCancel(ctx), c); cause != nil {
 			why = ": " + cause.Error()
 		}
 		return fault.Canceled.With("%s not answered yet, and still in the outbox%s", cli.Plural(after.Unfinished(), "op"), why)
@@ -223,7 +224,7 @@ func drainOutbox(ctx context.Context, h *homeFlags, c *client.Client, before out
 		return statusErr
 	}
 	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have been deleted
-	err = h.env.Print(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped},
+	err = h.Env.Print(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped},
 		"the outbox is empty: %s answered just now\n", cli.Plural(max(drained, before.Unfinished()), "op"))
 	if err == nil && failed+skipped > 0 {
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)

@@ -12,11 +12,12 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxAbandonCmd(h *homeFlags) *cobra.Command {
+func outboxAbandonCmd(h *home.Folder) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "abandon SESSION",
@@ -30,20 +31,20 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox abandon ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !h.env.CanAsk() {
+			if !yes && !h.Env.CanAsk() {
 				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 			}
-			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return abandonStream(ctx, h, c.Outbox(), args[0], yes)
 			})
 		},
 	}
 	cli.YesFlag(cmd, &yes)
-	h.completeStreams(cmd)
+	h.CompleteStreams(cmd)
 	return cmd
 }
 
-func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg string, yes bool) error {
+func abandonStream(ctx context.Context, h *home.Folder, box *outbox.Box, arg string, yes bool) error {
 	session, err := resolveSession(ctx, box, arg)
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg strin
 		if err != nil {
 			return err
 		}
-		if !h.env.Confirm(ctx, fmt.Sprintf("%s: give up %s that are pending, for good?", session, cli.Plural(len(rows), "op"))) {
+		if !h.Env.Confirm(ctx, fmt.Sprintf("%s: give up %s that are pending, for good?", session, cli.Plural(len(rows), "op"))) {
 			return fault.Canceled.With("nothing was done")
 		}
 	}
@@ -61,18 +62,18 @@ func abandonStream(ctx context.Context, h *homeFlags, box *outbox.Box, arg strin
 	if err != nil {
 		return err
 	}
-	if h.env.JSON {
+	if h.Env.JSON {
 		if ops == nil {
 			ops = []string{}
 		}
-		return h.env.PrintJSON(map[string]any{"session": session, "abandoned": ops})
+		return h.Env.PrintJSON(map[string]any{"session": session, "abandoned": ops})
 	}
 	for _, op := range ops {
-		if _, err := fmt.Fprintf(h.env.Out, "%s  abandoned\n", op); err != nil {
+		if _, err := fmt.Fprintf(h.Env.Out, "%s  abandoned\n", op); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(h.env.Out, "%s begins a new stream; %s given up\n", session, cli.Plural(len(ops), "op"))
+	_, err = fmt.Fprintf(h.Env.Out, "%s begins a new stream; %s given up\n", session, cli.Plural(len(ops), "op"))
 	return err
 }
 

@@ -15,11 +15,12 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxListCmd(h *homeFlags) *cobra.Command {
+func outboxListCmd(h *home.Folder) *cobra.Command {
 	var states []string
 	var f outbox.Filter
 	cmd := &cobra.Command{
@@ -44,7 +45,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
 				return fault.Usage.With("--batch: %q is not a batch id: batch ids have 26 letters and digits, and append --json shows them", cli.SanitizeLine(f.Batch))
 			}
-			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				rows, err := listRows(ctx, h, c.Outbox(), f)
 				if err != nil {
 					return err
@@ -58,7 +59,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
 	cli.CompleteList(cmd, "state", stateNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
-		return h.refsWithPrefix(cmd.Context(), begun)
+		return h.RefsWithPrefix(cmd.Context(), begun)
 	})
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "maximum number (default: all)")
 	return cmd
@@ -73,7 +74,7 @@ func stateNames() (names []string) {
 }
 
 // listRows returns rows. A session or batch that is unknown here is an error, not an empty list.
-func listRows(ctx context.Context, h *homeFlags, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
+func listRows(ctx context.Context, h *home.Folder, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
 	unknown := func(err error) error {
 		if fault.CodeOf(err) == fault.NotFound {
 			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", cli.SanitizeLine(f.Session))
@@ -81,7 +82,7 @@ func listRows(ctx context.Context, h *homeFlags, box *outbox.Box, f outbox.Filte
 		return err
 	}
 	if f.Session = strings.TrimSpace(f.Session); f.Session != "" && !capability.IsSession(f.Session) {
-		saved, err := h.savedRef(ctx, box, f.Session, 0)
+		saved, err := h.SavedRef(ctx, box, f.Session, 0)
 		if err != nil {
 			return nil, unknown(err)
 		}
@@ -100,7 +101,7 @@ func listRows(ctx context.Context, h *homeFlags, box *outbox.Box, f outbox.Filte
 		if all, err := box.List(ctx, outbox.Filter{Session: f.Session, Limit: 1}); err != nil || len(all) > 0 {
 			return nil, err
 		}
-		_, err = h.savedRef(ctx, box, f.Session, 0)
+		_, err = h.SavedRef(ctx, box, f.Session, 0)
 	}
 	return nil, unknown(err)
 }
@@ -146,12 +147,12 @@ func showRow(r *outbox.Row) shownRow {
 	return s
 }
 
-func printRows(h *homeFlags, rows []outbox.Row) error {
+func printRows(h *home.Folder, rows []outbox.Row) error {
 	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
 	for i := range rows {
 		s := showRow(&rows[i])
-		if h.env.JSON {
-			if err := h.env.PrintJSON(s); err != nil {
+		if h.Env.JSON {
+			if err := h.Env.PrintJSON(s); err != nil {
 				return err
 			}
 			continue
@@ -168,8 +169,8 @@ func printRows(h *homeFlags, rows []outbox.Row) error {
 			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), cli.OrDash(s.NextRetry), cli.OrDash(cli.ClipLine(trouble)),
 		})
 	}
-	if h.env.JSON || len(lines) == 1 {
+	if h.Env.JSON || len(lines) == 1 {
 		return nil
 	}
-	return cli.WriteTable(h.env.Out, lines)
+	return cli.WriteTable(h.Env.Out, lines)
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxReconcileCmd(h *homeFlags) *cobra.Command {
+func outboxReconcileCmd(h *home.Folder) *cobra.Command {
 	var yes, expecting bool
 	cmd := &cobra.Command{
 		Use:   "reconcile [SESSION]",
@@ -38,18 +39,18 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox reconcile\n  mooring outbox reconcile ses_01J… --yes",
 		Args:    cli.ArgCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return reconcileAll(ctx, h, c, args, yes, expecting)
 			})
 		},
 	}
 	cli.YesFlag(cmd, &yes)
 	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "also send ops again that expect the session at a cursor, a key's value of a cursor or its claim, or a text of a length")
-	h.completeStreams(cmd)
+	h.CompleteStreams(cmd)
 	return cmd
 }
 
-func reconcileAll(ctx context.Context, h *homeFlags, c *client.Client, args []string, yes, expecting bool) error {
+func reconcileAll(ctx context.Context, h *home.Folder, c *client.Client, args []string, yes, expecting bool) error {
 	var sessions []string
 	var err error
 	if len(args) > 0 {
@@ -74,7 +75,7 @@ func reconcileAll(ctx context.Context, h *homeFlags, c *client.Client, args []st
 		if n++; failed == nil {
 			failed = fmt.Errorf("session %s: %w", session, err)
 		} else {
-			fmt.Fprintf(h.env.Err, "session %s: %s\n", session, cli.SanitizeLine(err.Error()))
+			fmt.Fprintf(h.Env.Err, "session %s: %s\n", session, cli.SanitizeLine(err.Error()))
 		}
 	}
 	if n > 1 {
@@ -83,7 +84,7 @@ func reconcileAll(ctx context.Context, h *homeFlags, c *client.Client, args []st
 	return failed
 }
 
-func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session string, yes, expecting bool) error {
+func reconcileOne(ctx context.Context, h *home.Folder, c *client.Client, session string, yes, expecting bool) error {
 	o := outbox.ReconcileOptions{DryRun: true}
 	o.WithExpectations = expecting
 	r, err := c.Reconcile(ctx, session, o)
@@ -99,9 +100,9 @@ func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session s
 		}
 		again := r.Count(outbox.SentAgain)
 		switch {
-		case !h.env.CanAsk():
+		case !h.Env.CanAsk():
 			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and then those that are pending", cli.Plural(again, "op"), session)
-		case !h.env.Confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, cli.Plural(again, "op"))):
+		case !h.Env.Confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, cli.Plural(again, "op"))):
 			return fault.Canceled.With("nothing was done")
 		}
 	}
@@ -112,18 +113,18 @@ func reconcileOne(ctx context.Context, h *homeFlags, c *client.Client, session s
 	message, refused := awaitReconciled(ctx, h, c, &r)
 	if yes {
 		err = printReconciled(h, &r, false, message)
-	} else if !h.env.JSON {
-		_, err = fmt.Fprintln(h.env.Out, message)
+	} else if !h.Env.JSON {
+		_, err = fmt.Fprintln(h.Env.Out, message)
 	}
 	return errors.Join(err, refused)
 }
 
 // awaitReconciled waits, while the server is reachable, for the ops committed again, and
 // describes their outcomes. The error is about ops that no longer apply.
-func awaitReconciled(ctx context.Context, h *homeFlags, c *client.Client, r *outbox.Reconciliation) (message string, refused error) {
-	wait, stop := whileReachable(ctx, c, 0)
+func awaitReconciled(ctx context.Context, h *home.Folder, c *client.Client, r *outbox.Reconciliation) (message string, refused error) {
+	wait, stop := home.WhileReachable(ctx, c, 0)
 	defer stop()
-	defer h.reportWaiting(wait, c)()
+	defer h.ReportWaiting(wait, c)()
 	applied, bad, waiting := 0, 0, 0
 	var first error
 	for _, batch := range r.Batches {
@@ -174,11 +175,11 @@ type shownReconciled struct {
 
 // printReconciled prints a reconciliation op by op, and what was done, or with plan what would be
 // done.
-func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message string) error {
-	if h.env.JSON {
+func printReconciled(h *home.Folder, r *outbox.Reconciliation, plan bool, message string) error {
+	if h.Env.JSON {
 		for i := range r.Ops {
 			c := &r.Ops[i]
-			err := h.env.PrintJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.Reason})
+			err := h.Env.PrintJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.Reason})
 			if err != nil {
 				return err
 			}
@@ -187,7 +188,7 @@ func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message 
 		for f := outbox.SentAgain; f <= outbox.Lost; f++ {
 			counts[f.String()] = r.Count(f)
 		}
-		return h.env.PrintJSON(counts)
+		return h.Env.PrintJSON(counts)
 	}
 	for i := range r.Ops {
 		c := &r.Ops[i]
@@ -201,7 +202,7 @@ func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message 
 		if c.Reason != "" {
 			line = append(line, cli.ClipLine(c.Reason))
 		}
-		if _, err := fmt.Fprintln(h.env.Out, strings.Join(line, "  ")); err != nil {
+		if _, err := fmt.Fprintln(h.Env.Out, strings.Join(line, "  ")); err != nil {
 			return err
 		}
 	}
@@ -214,6 +215,6 @@ func printReconciled(h *homeFlags, r *outbox.Reconciliation, plan bool, message 
 	if message == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(h.env.Out, message)
+	_, err := fmt.Fprintln(h.Env.Out, message)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -27,7 +28,7 @@ func checkOps(args []string) error {
 	return nil
 }
 
-func outboxRetryCmd(h *homeFlags) *cobra.Command {
+func outboxRetryCmd(h *home.Folder) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "retry OP…",
 		Short:   "Commit failed ops again, under new op ids",
@@ -38,13 +39,13 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 			if err := checkOps(args); err != nil {
 				return err
 			}
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				for _, op := range args {
 					t, err := c.Outbox().Retry(ctx, op)
 					if err != nil {
 						return explainState(ctx, h, c.Outbox(), op, err, "retry commits ops again that did not apply")
 					}
-					err = h.env.Print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
+					err = h.Env.Print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
 					if err == nil {
 						err = checkNotStopped(ctx, c.Outbox(), op, "committed again and not sent")
 					}
@@ -56,11 +57,11 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	h.completeOps(cmd, outbox.Failed, outbox.Skipped, outbox.Void)
+	h.CompleteOps(cmd, outbox.Failed, outbox.Skipped, outbox.Void)
 	return cmd
 }
 
-func outboxDropCmd(h *homeFlags) *cobra.Command {
+func outboxDropCmd(h *home.Folder) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop OP…",
 		Short: "Give up unfinished ops",
@@ -73,7 +74,7 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 			if err := checkOps(args); err != nil {
 				return err
 			}
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				for _, op := range args {
 					if err := c.Outbox().Drop(ctx, op); err != nil {
 						return explainState(ctx, h, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
@@ -90,13 +91,13 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	h.completeOps(cmd, outbox.Pending, outbox.InFlight)
+	h.CompleteOps(cmd, outbox.Pending, outbox.InFlight)
 	return cmd
 }
 
 // printDropped prints the state of a dropped op; left reports that a void must be sent in its
 // place.
-func printDropped(ctx context.Context, h *homeFlags, box *outbox.Box, op string) (left bool, err error) {
+func printDropped(ctx context.Context, h *home.Folder, box *outbox.Box, op string) (left bool, err error) {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil {
 		return false, err
@@ -105,10 +106,10 @@ func printDropped(ctx context.Context, h *homeFlags, box *outbox.Box, op string)
 	if len(rows) > 0 && !rows[0].State.Finished() {
 		left, state, message = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
 	}
-	if h.env.JSON {
-		return left, h.env.PrintJSON(map[string]string{"op": op, "state": state})
+	if h.Env.JSON {
+		return left, h.Env.PrintJSON(map[string]string{"op": op, "state": state})
 	}
-	_, err = fmt.Fprintf(h.env.Out, "%s  %s\n", op, message)
+	_, err = fmt.Fprintf(h.Env.Out, "%s  %s\n", op, message)
 	return left, err
 }
 
@@ -122,12 +123,12 @@ func checkNotStopped(ctx context.Context, box *outbox.Box, op, label string) err
 	if err != nil || still == nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", label, stoppedError(still))
+	return fmt.Errorf("%s: %w", label, home.StoppedError(still))
 }
 
 // explainState adds to an error why an op's state does not allow what was asked, and which states
 // do.
-func explainState(ctx context.Context, h *homeFlags, box *outbox.Box, op string, err error, label string) error {
+func explainState(ctx context.Context, h *home.Folder, box *outbox.Box, op string, err error, label string) error {
 	if fault.CodeOf(err) != fault.Usage {
 		return err
 	}

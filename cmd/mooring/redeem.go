@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -25,17 +26,17 @@ func redeemCmd(env *cli.Env) *cobra.Command {
 		Use:   "redeem REF",
 		Short: "Redeem a ref and print what it allows",
 		Long: "Redeem a ref and print what it allows, for how long, at which epoch and cursor. A valid ref\n" +
-			"is stored in the home folder: from then on its session's id can stand for it.\n\n" + refHelp,
+			"is stored in the home folder: from then on its session's id can stand for it.\n\n" + home.RefHelp,
 		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
 		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			ref, id, err := h.ref(ctx, args[0])
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			ref, id, err := h.Ref(ctx, args[0])
 			if id != "" {
 				var saved outbox.SavedRef
-				saved, err = h.savedRef(ctx, c.Outbox(), id, 0)
+				saved, err = h.SavedRef(ctx, c.Outbox(), id, 0)
 				ref = saved.Ref
 			}
 			if err != nil {
@@ -48,7 +49,7 @@ func redeemCmd(env *cli.Env) *cobra.Command {
 			return printRedeemed(h, d)
 		})
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
@@ -115,13 +116,13 @@ type shownRedeem struct {
 	Now           int64  `json:"now"`
 }
 
-func printRedeemed(h *homeFlags, d client.Description) error {
+func printRedeemed(h *home.Folder, d client.Description) error {
 	g := showGrant(d)
-	if h.env.JSON {
-		if err := h.env.PrintJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, cli.UnixMs(d.Now)}); err != nil {
+	if h.Env.JSON {
+		if err := h.Env.PrintJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, cli.UnixMs(d.Now)}); err != nil {
 			return err
 		}
-		return deadError(d)
+		return home.DeadError(d)
 	}
 	rows := [][]string{{"ref", g.Ref}}
 	add := func(name, value string) { rows = append(rows, []string{name, value}) }
@@ -129,7 +130,7 @@ func printRedeemed(h *homeFlags, d client.Description) error {
 		add("allows", "nothing: "+g.Dead)
 		add("label", cli.OrDash(cli.ClipLine(g.Label)))
 		add("actor", cli.OrDash(cli.ClipLine(g.Actor)))
-		return errors.Join(cli.WriteTable(h.env.Out, rows), deadError(d))
+		return errors.Join(cli.WriteTable(h.Env.Out, rows), home.DeadError(d))
 	}
 	add("allows", strings.Join(g.Rights, ","))
 	if len(g.Methods) > 0 {
@@ -174,7 +175,7 @@ func printRedeemed(h *homeFlags, d client.Description) error {
 	}
 	add("label", cli.OrDash(cli.ClipLine(g.Label)))
 	add("actor", cli.OrDash(cli.ClipLine(g.Actor)))
-	return cli.WriteTable(h.env.Out, rows)
+	return cli.WriteTable(h.Env.Out, rows)
 }
 
 // formatExpiry formats a time and the duration until then, by the server's clock.

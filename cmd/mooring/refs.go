@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -25,23 +26,23 @@ func refsCmd(env *cli.Env) *cobra.Command {
 		Short: "Show the tree of refs below one, with their uses",
 		Long: "Show the tree of refs that were made from a ref: what each allows, when it was made and last\n" +
 			"used, how often, and whether it is valid. It needs the right to revoke; mooring revoke ends\n" +
-			"any of them. The tree of a space's ref includes its sessions' refs.\n\n" + refHelp,
+			"any of them. The tree of a space's ref includes its sessions' refs.\n\n" + home.RefHelp,
 		Example: "  mooring refs ses_01J…\n  mooring refs @srv/owner.ref --json",
 		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return printTree(ctx, h, c, args[0])
 		})
 	}
 	cmd.AddCommand(refsForgetCmd(h))
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
-func printTree(ctx context.Context, h *homeFlags, c *client.Client, arg string) error {
-	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Revoke)
+func printTree(ctx context.Context, h *home.Folder, c *client.Client, arg string) error {
+	s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.Revoke)
 	if err != nil {
 		return err
 	}
@@ -49,12 +50,12 @@ func printTree(ctx context.Context, h *homeFlags, c *client.Client, arg string) 
 	if s != nil {
 		tree = s.Refs
 	}
-	d := treePrinter{out: h.env.Out}
+	d := treePrinter{out: h.Env.Out}
 	for info, err := range tree(ctx, "") {
 		switch {
 		case err != nil:
-		case h.env.JSON:
-			err = h.env.PrintJSON(showRef(&info))
+		case h.Env.JSON:
+			err = h.Env.PrintJSON(showRef(&info))
 		default:
 			err = d.add(info)
 		}

@@ -12,11 +12,12 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func refsForgetCmd(h *homeFlags) *cobra.Command {
+func refsForgetCmd(h *home.Folder) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "forget REF",
@@ -31,9 +32,9 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			work := h.withOfflineClient // nothing has to be sent
+			work := h.WithOfflineClient // nothing has to be sent
 			if force {
-				work = h.withClient
+				work = h.WithClient
 			}
 			return work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return forgetRef(ctx, h, c, args[0], force)
@@ -44,7 +45,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, force bool) error {
+func forgetRef(ctx context.Context, h *home.Folder, c *client.Client, arg string, force bool) error {
 	saved, err := findSavedRef(ctx, h, c.Outbox(), arg)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, 
 		given[row.Batch] = true
 	}
 	// Ops that may have been sent are resolved under the ref, while it is still saved.
-	wait, stop := whileReachable(ctx, c, sendGrace)
+	wait, stop := home.WhileReachable(ctx, c, home.SendGrace)
 	defer stop()
 	for batch := range given {
 		if _, err := c.Ticket(batch).Wait(wait); err != nil && wait.Err() != nil {
@@ -91,19 +92,19 @@ func forgetRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, 
 	if err := c.Outbox().DropRef(ctx, saved.ID, force); err != nil {
 		return err
 	}
-	if h.env.JSON {
-		return h.env.PrintJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
+	if h.Env.JSON {
+		return h.Env.PrintJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(h.env.Err, "%s may have reached the server already: their outcomes will not be known here\n", cli.Plural(len(left), "op"))
+		fmt.Fprintf(h.Env.Err, "%s may have reached the server already: their outcomes will not be known here\n", cli.Plural(len(left), "op"))
 	}
-	_, err = fmt.Fprintf(h.env.Out, "forgot %s\n", saved.ID)
+	_, err = fmt.Fprintf(h.Env.Out, "forgot %s\n", saved.ID)
 	return err
 }
 
 // findSavedRef returns a ref of the home folder.
-func findSavedRef(ctx context.Context, h *homeFlags, box *outbox.Box, arg string) (outbox.SavedRef, error) {
-	ref, id, err := h.ref(ctx, arg)
+func findSavedRef(ctx context.Context, h *home.Folder, box *outbox.Box, arg string) (outbox.SavedRef, error) {
+	ref, id, err := h.Ref(ctx, arg)
 	if err != nil {
 		return outbox.SavedRef{}, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/attach"
 	"github.com/mooring-rpc/mooring/internal/loopback"
@@ -66,14 +67,14 @@ func relayCmd(env *cli.Env) *cobra.Command {
 		Example: "  mooring relay --to @data/owner.ref\n  mooring relay --to @create.ref --opencode http://127.0.0.1:4096",
 		Args:    cli.ArgCount(0, 0),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runRelay(cmd.Context(), h, o) }
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "a REF that may create sessions in the space where opencode's are kept")
 	f.StringVar(&o.listen, "listen", defaultRelay, "address of this machine to listen on, HOST:PORT; port 0 takes a free one")
 	f.StringArrayVar(&o.opencode, "opencode", nil, "address of opencode's own API, http://127.0.0.1:PORT, from which is read what was missed; repeatable")
 	_ = cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
-		return h.refsWithPrefix(cmd.Context(), begun)
+		return h.RefsWithPrefix(cmd.Context(), begun)
 	})
 	return cmd
 }
@@ -113,12 +114,12 @@ func checkRelayListen(address string) error {
 }
 
 // runRelay runs a relay until ctx ends.
-func runRelay(ctx context.Context, h *homeFlags, o relayOptions) (err error) {
+func runRelay(ctx context.Context, h *home.Folder, o relayOptions) (err error) {
 	apis, err := o.check()
 	if err != nil {
 		return err
 	}
-	if err := h.refArg(ctx, o.to).err; err != nil {
+	if err := h.Arg(ctx, o.to).Err; err != nil {
 		return err
 	}
 	ln, leave, err := listenRelay(ctx, h, o.listen)
@@ -126,12 +127,12 @@ func runRelay(ctx context.Context, h *homeFlags, o relayOptions) (err error) {
 		return err
 	}
 	defer leave()
-	c, err := h.open(ctx, false)
+	c, err := h.Open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	space, err := h.space(ctx, c, o.to, "--to", capability.Create)
+	space, err := h.Space(ctx, c, o.to, "--to", capability.Create)
 	if err == nil {
 		err = checkRelaySpace(ctx, h, c, space, "--to")
 	}
@@ -154,7 +155,7 @@ func runRelay(ctx context.Context, h *homeFlags, o relayOptions) (err error) {
 }
 
 // listenRelay listens for the one relay of the home folder. leave ends both.
-func listenRelay(ctx context.Context, h *homeFlags, address string) (ln net.Listener, leave func(), err error) {
+func listenRelay(ctx context.Context, h *home.Folder, address string) (ln net.Listener, leave func(), err error) {
 	if ln, err = cli.ListenTCP(ctx, "--listen", address); err != nil {
 		return nil, nil, err
 	}
@@ -170,28 +171,28 @@ func listenRelay(ctx context.Context, h *homeFlags, address string) (ln net.List
 }
 
 // newRelay returns a relay on the home folder.
-func newRelay(ctx context.Context, h *homeFlags, cfg relay.Config) (r *relay.Relay, err error) {
+func newRelay(ctx context.Context, h *home.Folder, cfg relay.Config) (r *relay.Relay, err error) {
 	if cfg.Dir, err = relayDir(h); err != nil {
 		return nil, err
 	}
-	cfg.Log = slog.New(slog.NewTextHandler(cli.EscapeInvisible(h.env.Err), nil))
+	cfg.Log = slog.New(slog.NewTextHandler(cli.EscapeInvisible(h.Env.Err), nil))
 	return relay.New(ctx, cfg)
 }
 
-func relayDir(h *homeFlags) (string, error) {
-	dir, err := h.makeHomeDir()
+func relayDir(h *home.Folder) (string, error) {
+	dir, err := h.MakeDir()
 	return filepath.Join(dir, "relay"), err
 }
 
 // lockRelay lets one relay at a time use the home folder.
-func lockRelay(ctx context.Context, h *homeFlags) (unlock func(), err error) {
-	dir, err := h.makeHomeDir()
+func lockRelay(ctx context.Context, h *home.Folder) (unlock func(), err error) {
+	dir, err := h.MakeDir()
 	if err != nil {
 		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, graceUnreachable)
+	wait, cancel := context.WithTimeout(ctx, home.GraceUnreachable)
 	defer cancel()
-	unlock, err = lockFolder(wait, filepath.Join(dir, "relay.lock"))
+	unlock, err = home.Lock(wait, filepath.Join(dir, "relay.lock"))
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
 		err = fault.InUse.Because(err, "another mooring relay runs with the home folder %s, by itself or in mooring attach --listen: one is enough for any number of opencodes", dir)
 	}
@@ -199,8 +200,8 @@ func lockRelay(ctx context.Context, h *homeFlags) (unlock func(), err error) {
 }
 
 // checkRelaySpace asks the server, if it can be reached, whether a relay's ref, which the user named in from, may create sessions.
-func checkRelaySpace(ctx context.Context, h *homeFlags, c *client.Client, space *client.Space, from string) error {
-	wait, stop := whileReachable(ctx, c, sendGrace)
+func checkRelaySpace(ctx context.Context, h *home.Folder, c *client.Client, space *client.Space, from string) error {
+	wait, stop := home.WhileReachable(ctx, c, home.SendGrace)
 	defer stop()
 	d, err := space.Describe(wait)
 	switch code := fault.CodeOf(err); {
@@ -215,14 +216,14 @@ func checkRelaySpace(ctx context.Context, h *homeFlags, c *client.Client, space 
 	case code.Authority():
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	fmt.Fprintf(h.env.Err, "the server is away (%s): what opencode shares is kept here until it is back\n", cli.SanitizeLine(cli.MessageOf(err)))
+	fmt.Fprintf(h.Env.Err, "the server is away (%s): what opencode shares is kept here until it is back\n", cli.SanitizeLine(cli.MessageOf(err)))
 	return nil
 }
 
 // announceRelay prints where the relay listens, and what opencode's config is to say.
-func announceRelay(h *homeFlags, ln net.Listener, to capability.Ref) error {
+func announceRelay(h *home.Folder, ln net.Listener, to capability.Ref) error {
 	at := "http://" + ln.Addr().String()
-	return h.env.Print(map[string]string{"url": at, "to": to.WebAddress()},
+	return h.Env.Print(map[string]string{"url": at, "to": to.WebAddress()},
 		"relaying opencode's shares to %s\nput this into opencode.json: { \"enterprise\": { \"url\": \"%s\" } }\n", to.WebAddress(), at)
 }
 
@@ -258,7 +259,7 @@ func serveRelay(ctx context.Context, ln net.Listener, r *relay.Relay) error {
 }
 
 // whileReporting calls work and says meanwhile when the server is away, and at its end what waits.
-func whileReporting(ctx context.Context, h *homeFlags, c *client.Client, work func(context.Context) error) error {
+func whileReporting(ctx context.Context, h *home.Folder, c *client.Client, work func(context.Context) error) error {
 	watching, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -273,10 +274,10 @@ func whileReporting(ctx context.Context, h *homeFlags, c *client.Client, work fu
 }
 
 // sayPending says what waits when the relay ends.
-func sayPending(ctx context.Context, h *homeFlags, c *client.Client) {
-	h.drainBriefly(ctx, c)
+func sayPending(ctx context.Context, h *home.Folder, c *client.Client) {
+	h.DrainBriefly(ctx, c)
 	if st, err := c.Outbox().Queue(ctx); err == nil && st.Unfinished() > 0 {
-		fmt.Fprintf(h.env.Err, "stopped: %s in the outbox, which the next command in this home folder sends\n", cli.Plural(st.Unfinished(), "op"))
+		fmt.Fprintf(h.Env.Err, "stopped: %s in the outbox, which the next command in this home folder sends\n", cli.Plural(st.Unfinished(), "op"))
 	}
 }
 
@@ -284,7 +285,7 @@ func sayPending(ctx context.Context, h *homeFlags, c *client.Client) {
 const reportEvery = 500 * time.Millisecond
 
 // reportRelay says when the server is away, how much waits meanwhile, and when it is back.
-func reportRelay(ctx context.Context, h *homeFlags, c *client.Client) {
+func reportRelay(ctx context.Context, h *home.Folder, c *client.Client) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	away, shown := "", time.Time{}
@@ -298,19 +299,19 @@ func reportRelay(ctx context.Context, h *homeFlags, c *client.Client) {
 			if err != nil {
 				continue
 			}
-			why := blockedBy(ctx, c)
+			why := home.BlockedBy(ctx, c)
 			switch n := st.Unfinished(); {
 			case why == nil && away != "" && n == 0:
-				fmt.Fprintln(h.env.Err, "the server is back: all is sent")
+				fmt.Fprintln(h.Env.Err, "the server is back: all is sent")
 				away, since = "", time.Time{}
 			case why == nil || n == 0:
 				since = time.Time{}
 			case since.IsZero():
 				since = now
-			case now.Sub(since) < quietWait:
+			case now.Sub(since) < home.QuietWait:
 			case reason(why) != away || now.Sub(shown) > time.Minute:
 				away, shown = reason(why), now
-				fmt.Fprintf(h.env.Err, "waiting (%s in the outbox): %s\n", cli.Plural(n, "op"), away)
+				fmt.Fprintf(h.Env.Err, "waiting (%s in the outbox): %s\n", cli.Plural(n, "op"), away)
 			}
 		}
 	}

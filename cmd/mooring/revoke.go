@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -36,26 +37,26 @@ func revokeCmd(env *cli.Env) *cobra.Command {
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session, which begins a new epoch")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/REF-ID), also its owner's ref")
 	cli.YesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return revokeRefs(ctx, h, c, args[0], epoch, yes || epoch, takeOver)
 		})
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
 // revokeRefs revokes; unless sure, it asks before it revokes an owner's ref.
-func revokeRefs(ctx context.Context, h *homeFlags, c *client.Client, arg string, epoch, sure, takeOver bool) error {
-	got := h.refArg(ctx, arg)
-	if got.err == nil && got.under != "" && !got.inSpace() {
+func revokeRefs(ctx context.Context, h *home.Folder, c *client.Client, arg string, epoch, sure, takeOver bool) error {
+	got := h.Arg(ctx, arg)
+	if got.Err == nil && got.Under != "" && !got.InSpace() {
 		return fault.Usage.With("a ref that reaches children ends nothing in them: revoke it itself, or give a ref of the child")
 	}
-	if got.err == nil && got.under != "" {
+	if got.Err == nil && got.Under != "" {
 		return revokeManaged(ctx, h, c, got, epoch, sure, takeOver)
 	}
 	target, session, err := revokeTarget(ctx, h, arg, epoch)
@@ -103,15 +104,15 @@ func revokeRefs(ctx context.Context, h *homeFlags, c *client.Client, arg string,
 }
 
 // revokeManaged revokes a ref of a session, or its epoch, through the session's space.
-func revokeManaged(ctx context.Context, h *homeFlags, c *client.Client, arg refArg, epoch, sure, takeOver bool) error {
-	target, id := arg.under, capability.Target(arg.under)
+func revokeManaged(ctx context.Context, h *home.Folder, c *client.Client, arg home.Arg, epoch, sure, takeOver bool) error {
+	target, id := arg.Under, capability.Target(arg.Under)
 	switch {
 	case epoch && id == "":
 		id = target
 	case epoch || id == "":
 		return fault.Usage.With("give the ref to revoke, SPACE/REF-ID, or --epoch and SPACE/ID for every share of a session")
 	}
-	s, err := h.opened(ctx, c, arg, id)
+	s, err := h.Opened(ctx, c, arg, id)
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func revokeManaged(ctx context.Context, h *homeFlags, c *client.Client, arg refA
 
 // confirmRevoke asks before revoking a ref with other refs below it, and sets sure. If the tree
 // may not be listed from here, the revocation reports that.
-func confirmRevoke(ctx context.Context, h *homeFlags, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
+func confirmRevoke(ctx context.Context, h *home.Folder, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
 	if *sure {
 		return nil
 	}
@@ -156,10 +157,10 @@ func confirmRevoke(ctx context.Context, h *homeFlags, tree func(context.Context,
 		}
 		break // the first is target itself
 	}
-	if !h.env.CanAsk() {
+	if !h.Env.CanAsk() {
 		return fault.Usage.With("this is %s, and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it with mooring rotate", label)
 	}
-	if !h.env.Confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
+	if !h.Env.Confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
 		return fault.Canceled.With("nothing was done")
 	}
 	*sure = true
@@ -168,8 +169,8 @@ func confirmRevoke(ctx context.Context, h *homeFlags, tree func(context.Context,
 
 // revokeTarget returns the id of the ref to revoke, and its session ("" if it has to be looked
 // up).
-func revokeTarget(ctx context.Context, h *homeFlags, arg string, epoch bool) (target, session string, err error) {
-	ref, id, err := h.ref(ctx, arg)
+func revokeTarget(ctx context.Context, h *home.Folder, arg string, epoch bool) (target, session string, err error) {
+	ref, id, err := h.Ref(ctx, arg)
 	switch {
 	case err != nil:
 		return "", "", err
@@ -191,7 +192,7 @@ func revokeTarget(ctx context.Context, h *homeFlags, arg string, epoch bool) (ta
 
 // revokeUnderSpace revokes target under one of the home's space refs, of target's own space if it
 // is a space's, or under REF itself.
-func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, target string, sure bool) error {
+func revokeUnderSpace(ctx context.Context, h *home.Folder, c *client.Client, arg, target string, sure bool) error {
 	refs, err := c.Outbox().Refs(ctx)
 	if err != nil {
 		return fmt.Errorf("look up the refs: %w", err)
@@ -207,7 +208,7 @@ func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, 
 			acting = append(acting, r.Ref)
 		}
 	}
-	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
+	if ref, id, err := h.Ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
 		itself = append(itself, ref)
 	}
 	var refused error = fault.NotFound.With("the home folder has no ref that could revoke it: give the ref's text or @FILE, or another --home")
@@ -221,7 +222,7 @@ func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, 
 		}
 		died, err := sp.Revoke(ctx, target)
 		if err == nil {
-			return h.env.Print(map[string]any{"ref": target, "refs": died}, "revoked; %s died\n", cli.Plural(int(died), "ref"))
+			return h.Env.Print(map[string]any{"ref": target, "refs": died}, "revoked; %s died\n", cli.Plural(int(died), "ref"))
 		}
 		if !refusedAuthority(err) {
 			return err
@@ -233,9 +234,9 @@ func revokeUnderSpace(ctx context.Context, h *homeFlags, c *client.Client, arg, 
 
 // actingRefs returns the refs to try, best first: the home's owner ref for the session, its other
 // ones, and REF itself.
-func actingRefs(ctx context.Context, h *homeFlags, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
+func actingRefs(ctx context.Context, h *home.Folder, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
 	if session == "" {
-		s, err := h.session(ctx, c, arg)
+		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return nil, err
 		}
@@ -257,7 +258,7 @@ func actingRefs(ctx context.Context, h *homeFlags, c *client.Client, arg, target
 			others = append(others, r.Ref)
 		}
 	}
-	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
+	if ref, id, err := h.Ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
 		itself = append(itself, ref)
 	}
 	acting := append(append(owners, others...), itself...)
@@ -277,8 +278,8 @@ func refusedAuthority(err error) bool {
 	return false
 }
 
-func printCut(h *homeFlags, cut client.Cut, target string, epoch bool) error {
-	if h.env.JSON {
+func printCut(h *home.Folder, cut client.Cut, target string, epoch bool) error {
+	if h.Env.JSON {
 		shown := map[string]any{"cut": cut.Cursor}
 		if cut.ChildCount > 0 {
 			type childCut struct {
@@ -296,16 +297,16 @@ func printCut(h *homeFlags, cut client.Cut, target string, epoch bool) error {
 		} else {
 			shown["ref"] = target
 		}
-		return h.env.PrintJSON(shown)
+		return h.Env.PrintJSON(shown)
 	}
 	below := ""
 	if cut.ChildCount > 0 {
 		below = ", and one in each of " + cli.Plural(cut.ChildCount, "session") + " below"
 	}
 	if epoch {
-		_, err := fmt.Fprintf(h.env.Out, "every share is revoked, the epoch is %d; the cut is at cursor %d%s\n", cut.Epoch, cut.Cursor, below)
+		_, err := fmt.Fprintf(h.Env.Out, "every share is revoked, the epoch is %d; the cut is at cursor %d%s\n", cut.Epoch, cut.Cursor, below)
 		return err
 	}
-	_, err := fmt.Fprintf(h.env.Out, "revoked; the cut is at cursor %d%s\n", cut.Cursor, below)
+	_, err := fmt.Fprintf(h.Env.Out, "revoked; the cut is at cursor %d%s\n", cut.Cursor, below)
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -29,24 +29,24 @@ func rotateCmd(env *cli.Env) *cobra.Command {
 			"writes it to a file. If the answer is lost, run it again; REF may still be the old one.\n" +
 			"Until the server has answered, nothing is sent under the old one, and the next command of\n" +
 			"the home folder continues the rotation. With --take-over SPACE/ID replaces the owner's ref of a\n" +
-			"session that another made; whoever has that one loses the session.\n\n" + refHelp,
+			"session that another made; whoever has that one loses the session.\n\n" + home.RefHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
 		Args:    cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "of a session of a space (SPACE/ID), take it from its owner")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return rotateRef(ctx, h, c, args[0], file, takeOver)
 		})
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
-func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name string, takeOver bool) error {
-	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
+func rotateRef(ctx context.Context, h *home.Folder, c *client.Client, arg, name string, takeOver bool) error {
+	s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 	}
 	var fresh, old capability.Ref
 	before := false
-	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" {
+	if ref, id, err := h.Ref(ctx, arg); err == nil && id == "" {
 		kept, err := c.Outbox().Ref(ctx, ref.ID)
 		before = err == nil && kept.ID != ref.ID
 	}
@@ -68,7 +68,7 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 		}
 	} else {
 		old = s.Ref()
-		if h.refArg(ctx, arg).under != "" {
+		if h.Arg(ctx, arg).Under != "" {
 			if !takeOver {
 				file.Discard()
 				return fault.Usage.With("this would replace the ref of the session's owner, who loses the session then: --take-over, if it is meant")
@@ -88,10 +88,10 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 	if err = errors.Join(file.Write(fresh), file.Commit()); err != nil {
 		return fmt.Errorf("the rotation is done and the new ref is in the home folder; mooring rotate %s --to FILE writes another to a file: %w", fresh.ID, err)
 	}
-	if err := replaceRememberedOwner(h, old.ID, fresh.ID); err != nil {
+	if err := h.ReplaceOwner(old.ID, fresh.ID); err != nil {
 		return err
 	}
-	if h.env.JSON {
+	if h.Env.JSON {
 		shown := map[string]any{"ref": fresh.ID, "replaced": old.ID}
 		if cut.Cursor != 0 {
 			shown["cut"] = cut.Cursor
@@ -99,15 +99,15 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 		if before {
 			shown["before"] = true
 		}
-		return h.env.PrintJSON(shown)
+		return h.Env.PrintJSON(shown)
 	}
 	switch stale, from := strings.CutPrefix(arg, "@"); {
 	case name != "":
-		fmt.Fprintf(h.env.Err, "the new ref is in %s\n", name)
+		fmt.Fprintf(h.Env.Err, "the new ref is in %s\n", name)
 	case from:
-		fmt.Fprintf(h.env.Err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
+		fmt.Fprintf(h.Env.Err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
 	case sp != nil:
-		fmt.Fprintf(h.env.Err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
+		fmt.Fprintf(h.Env.Err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
 	}
 	end := ""
 	if cut.Cursor != 0 {
@@ -117,12 +117,12 @@ func rotateRef(ctx context.Context, h *homeFlags, c *client.Client, arg, name st
 	if before {
 		how = "replaced before:"
 	}
-	_, err = fmt.Fprintf(h.env.Out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
+	_, err = fmt.Fprintf(h.Env.Out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
 	return err
 }
 
 // explainPendingRotation adds to an error what happens to the rotation, if it is pending.
-func explainPendingRotation(ctx context.Context, h *homeFlags, c *client.Client, old string, err error) error {
+func explainPendingRotation(ctx context.Context, h *home.Folder, c *client.Client, old string, err error) error {
 	pending, e := c.Outbox().Rotations(context.WithoutCancel(ctx))
 	if _, waits := pending[old]; e != nil || !waits {
 		return err
@@ -133,16 +133,4 @@ func explainPendingRotation(ctx context.Context, h *homeFlags, c *client.Client,
 		why = f.Message
 	}
 	return fault.CodeOf(err).Because(err, "the rotation is begun and not answered (%s); nothing is sent under the old ref until it is, and it goes on with the next command that reaches the server: run it again to see it done", why)
-}
-
-// replaceRememberedOwner makes the home remember the new ref if it remembered the old one.
-func replaceRememberedOwner(h *homeFlags, old, fresh string) error {
-	name, err := h.ownerFile()
-	if err != nil {
-		return err
-	}
-	if last, err := os.ReadFile(name); err != nil || strings.TrimSpace(string(last)) != old {
-		return nil // another one, or none, is remembered
-	}
-	return h.rememberOwner(fresh)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprun"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
@@ -39,11 +40,11 @@ func runCmd(env *cli.Env) *cobra.Command {
 			"which anybody may answer who has the right (mooring session answer). Ctrl-C ends the turn, the agent\n" +
 			"and all that it has started.\n\n" +
 			"Run again with --session, it goes on with the agent's own session, where the agent can. A prompt\n" +
-			"that was being handed over when the run was killed is never handed over again: it ends as unknown.\n\n" + refHelp,
+			"that was being handed over when the run was killed is never handed over again: it ends as unknown.\n\n" + home.RefHelp,
 		Example: "  mooring run --share-to phone.ref -- opencode acp\n  mooring run --session ses_01J… --permission-timeout 10m -- npx @zed-industries/claude-code-acp",
 		Args:    cobra.ArbitraryArgs,
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, file, err := f.check(cmd, args)
@@ -52,9 +53,9 @@ func runCmd(env *cli.Env) *cobra.Command {
 		}
 		body := func(ctx context.Context, c *client.Client) error { return runAgent(ctx, h, c, &f, file, dir, args) }
 		if f.session == "" {
-			return h.withClient(cmd.Context(), body)
+			return h.WithClient(cmd.Context(), body)
 		}
-		return h.withRef(cmd.Context(), f.session, body)
+		return h.WithRef(cmd.Context(), f.session, body)
 	}
 	return cmd
 }
@@ -118,7 +119,7 @@ func checkProgram(dir, name string) error {
 	return nil
 }
 
-func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
+func runAgent(ctx context.Context, h *home.Folder, c *client.Client, f *runFlags, file *cli.RefFile, dir string, command []string) error {
 	journals, err := journals(h)
 	if err != nil {
 		return err
@@ -127,28 +128,28 @@ func runAgent(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, 
 	if err != nil {
 		return err
 	}
-	if err := h.env.Print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
+	if err := h.Env.Print(map[string]any{"session": s.ID(), "ref": s.Ref().ID}, "%s\n", s.ID()); err != nil {
 		return err
 	}
 	cfg := runConfig(h, c, f, dir, command)
 	cfg.Session, cfg.Journal = s, filepath.Join(journals, s.ID()+".jsonl")
 	err = whileReporting(ctx, h, c, func(ctx context.Context) error { return acprun.Run(ctx, cfg) })
-	h.drainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
+	h.DrainBriefly(context.WithoutCancel(ctx), c) // the end of the run is the last that is known of it
 	return err
 }
 
 // runConfig returns what runs have in common.
-func runConfig(h *homeFlags, c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
+func runConfig(h *home.Folder, c *client.Client, f *runFlags, dir string, command []string) acprun.Config {
 	return acprun.Config{
 		Client: c, Command: command, Dir: dir, Version: cli.Version(),
 		PermissionTimeout: f.permissionTimeout, StartWait: f.startTimeout, StopWait: f.stopTimeout,
-		Report: func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) },
+		Report: func(line string) { fmt.Fprintln(h.Env.Err, cli.SanitizeLine(line)) },
 	}
 }
 
 // journals returns the folder of the runs' journals, and makes it if it is missing.
-func journals(h *homeFlags) (string, error) {
-	home, err := h.makeHomeDir()
+func journals(h *home.Folder) (string, error) {
+	home, err := h.MakeDir()
 	if err != nil {
 		return "", err
 	}
@@ -157,9 +158,9 @@ func journals(h *homeFlags) (string, error) {
 }
 
 // sessionToRun returns the session of --session, or a new one. A ref to it is written to the file, if there is one.
-func sessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags, file *cli.RefFile) (s *client.Session, err error) {
+func sessionToRun(ctx context.Context, h *home.Folder, c *client.Client, f *runFlags, file *cli.RefFile) (s *client.Session, err error) {
 	if f.session != "" {
-		s, err = h.session(ctx, c, f.session)
+		s, err = h.Session(ctx, c, f.session)
 	} else {
 		s, err = newSessionToRun(ctx, h, c, f)
 	}
@@ -167,18 +168,18 @@ func sessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFla
 		err = shareRun(ctx, h, c, s, file)
 	}
 	if err == nil {
-		err = h.rememberOwner(h.ownerUsed)
+		err = h.RememberOwner()
 	}
 	return s, err
 }
 
-func newSessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *runFlags) (*client.Session, error) {
-	space, err := h.owner(ctx, c, f.owner, capability.Create)
+func newSessionToRun(ctx context.Context, h *home.Folder, c *client.Client, f *runFlags) (*client.Session, error) {
+	space, err := h.Owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return nil, err
 	}
 	s, b := space.Create(client.CreateOptions{Label: f.label})
-	_, refused, err := h.commitRef(ctx, c, b, s.Ref(), nil, "creation", "the agent is started meanwhile, and what it does arrives later")
+	_, refused, err := h.CommitRef(ctx, c, b, s.Ref(), nil, "creation", "the agent is started meanwhile, and what it does arrives later")
 	if refused != nil {
 		err = refused
 	}
@@ -186,13 +187,13 @@ func newSessionToRun(ctx context.Context, h *homeFlags, c *client.Client, f *run
 }
 
 // shareRun writes a ref of the session to a file, for who watches and steers the agent; nil is none.
-func shareRun(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, file *cli.RefFile) error {
+func shareRun(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, file *cli.RefFile) error {
 	if file == nil {
 		return nil
 	}
 	b := s.Batch()
 	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Ask | capability.Answer, Label: "run"})
-	_, refused, err := h.commitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
+	_, refused, err := h.CommitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
 	if refused != nil {
 		err = refused
 	}

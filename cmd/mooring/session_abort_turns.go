@@ -11,9 +11,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
+func sessionAbortTurnsCmd(h *home.Folder) *cobra.Command {
 	var dead bool
 	cmd := &cobra.Command{
 		Use:   "abort-turns REF",
@@ -26,11 +27,11 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 			"expired or of an earlier epoch. They no longer count for the limits, and their agents may\n" +
 			"have got other refs. Unless REF is an owner's, only the refs that were made from it can be\n" +
 			"seen to be dead; other turns are left.\n\n" +
-			"It is sent to the server at once, before anything pending in the outbox.\n\n" + refHelp,
+			"It is sent to the server at once, before anything pending in the outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return abortTurns(ctx, h, s, dead)
 			})
 		},
@@ -49,11 +50,11 @@ type shownAborted struct {
 	Refused int    `json:"refused,omitempty"` // could not be ended
 }
 
-func abortTurns(ctx context.Context, h *homeFlags, s *client.Session, dead bool) error {
+func abortTurns(ctx context.Context, h *home.Folder, s *client.Session, dead bool) error {
 	var bar *cli.Progress
 	a, err := s.AbortTurns(ctx, client.AbortOptions{DeadOnly: dead, Progress: func(done, total int) {
 		if bar == nil {
-			bar = cli.NewProgress(h.env, "turns aborted", total)
+			bar = cli.NewProgress(h.Env, "turns aborted", total)
 		}
 		bar.Set(done, total)
 	}})
@@ -63,10 +64,10 @@ func abortTurns(ctx context.Context, h *homeFlags, s *client.Session, dead bool)
 	}
 	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
 	said := error(nil)
-	if h.env.JSON {
-		said = h.env.PrintJSON(shown)
+	if h.Env.JSON {
+		said = h.Env.PrintJSON(shown)
 	} else {
-		_, said = fmt.Fprintln(h.env.Out, shown.text())
+		_, said = fmt.Fprintln(h.Env.Out, shown.text())
 	}
 	if err == nil {
 		err = said

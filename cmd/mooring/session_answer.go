@@ -13,10 +13,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func sessionAnswerCmd(h *homeFlags) *cobra.Command {
+func sessionAnswerCmd(h *home.Folder) *cobra.Command {
 	var payload, shown string
 	cmd := &cobra.Command{
 		Use:   "answer REF REQUEST [CHOICE|TEXT]",
@@ -25,7 +26,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 			"any JSON) if it has none. The first answer counts, and any other is a conflict. The answer\n" +
 			"is bound to what is asked as it is read now, or, with --shown, to what was printed before (the\n" +
 			"digest of mooring session requests --json). It takes the rights read and answer, and goes through the\n" +
-			"outbox.\n\n" + refHelp,
+			"outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session answer ses_01J… per_7 once\n  mooring session answer @phone.ref 01K… \"the second one\"",
 		Args:    cli.ArgCount(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,8 +34,8 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				s, err := h.session(ctx, c, args[0])
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				s, err := h.Session(ctx, c, args[0])
 				if err != nil {
 					return err
 				}
@@ -47,7 +48,7 @@ func sessionAnswerCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func sendAnswer(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, id string, given []string, payload any, shown string) error {
+func sendAnswer(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, id string, given []string, payload any, shown string) error {
 	r, err := readRequest(ctx, s, id)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func sendAnswer(ctx context.Context, h *homeFlags, c *client.Client, s *client.S
 	}
 	switch {
 	case r.State == client.RequestAnswered && o.Choice != "" && o.Choice == r.Choice:
-		return h.env.Print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
+		return h.Env.Print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
 	case r.State == client.RequestAnswered:
 		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")), cli.ClipLine(answerText(r)))
 	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(choiceIDs(r), o.Choice)):
@@ -81,14 +82,14 @@ func readRequest(ctx context.Context, s *client.Session, id string) (*client.Req
 	return nil, fault.NotFound.With("there is no request %s that the ref shows", cli.SanitizeLine(id))
 }
 
-func sessionWithdrawCmd(h *homeFlags) *cobra.Command {
+func sessionWithdrawCmd(h *home.Folder) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "withdraw REF REQUEST",
 		Short: "Take back a request that nobody works on",
 		Long: "Take back a request that was asked under REF, or under a ref made from it. While somebody works on\n" +
 			"it, it is a conflict; what has ended stays as it is. It takes the right ask, and goes through the\n" +
-			"outbox.\n\n" + refHelp,
+			"outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session withdraw ses_01J… 01K… --reason \"no longer needed\"",
 		Args:    cli.ArgCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -113,17 +114,17 @@ A line has a method, its arguments, and optional fields:
   op_id              a ULID of your own; if all lines of a batch have one, appending the
                      batch again gives the first answers and changes nothing`
 
-func sessionAppendCmd(h *homeFlags) *cobra.Command {
+func sessionAppendCmd(h *home.Folder) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "append REF [FILE or -]",
 		Short: "Append op intents (JSONL), durable at once",
-		Long:  appendHelp + "\n\n" + refHelp,
+		Long:  appendHelp + "\n\n" + home.RefHelp,
 		Example: `  mooring session append ses_01J… ops.jsonl --wait
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
 		Args: cli.ArgCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				if err := checkAppendRef(ctx, h, c, args); err != nil {
 					return err
 				}
@@ -140,8 +141,8 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 }
 
 // opLines reads FILE, or standard input.
-func opLines(ctx context.Context, h *homeFlags, args []string) (lines []opLine, err error) {
-	in, closeIn, err := h.env.Input(ctx, args)
+func opLines(ctx context.Context, h *home.Folder, args []string) (lines []opLine, err error) {
+	in, closeIn, err := h.Env.Input(ctx, args)
 	if err == nil {
 		defer closeIn()
 		lines, err = readOpLines(&boundedInput{Reader: in})
@@ -154,18 +155,18 @@ func opLines(ctx context.Context, h *homeFlags, args []string) (lines []opLine, 
 
 // checkAppendRef checks REF before standard input is read: it may be the file's name, with REF
 // forgotten.
-func checkAppendRef(ctx context.Context, h *homeFlags, c *client.Client, args []string) error {
-	if h.refArg(ctx, args[0]).under != "" {
+func checkAppendRef(ctx context.Context, h *home.Folder, c *client.Client, args []string) error {
+	if h.Arg(ctx, args[0]).Under != "" {
 		return nil // there is no need to guess
 	}
-	ref, id, err := h.ref(ctx, args[0])
+	ref, id, err := h.Ref(ctx, args[0])
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		return ref.CheckPlaintext(h.plaintext)
+		return h.CheckPlaintext(ref)
 	}
-	_, err = h.savedRef(ctx, c.Outbox(), id, capability.Append)
+	_, err = h.SavedRef(ctx, c.Outbox(), id, capability.Append)
 	if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
 		return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
 	}
@@ -190,8 +191,8 @@ type namedOp struct {
 	batch string // the batch with the op
 }
 
-func appendOps(ctx context.Context, h *homeFlags, c *client.Client, arg string, lines []opLine, wait bool) error {
-	s, err := h.session(ctx, c, arg)
+func appendOps(ctx context.Context, h *home.Folder, c *client.Client, arg string, lines []opLine, wait bool) error {
+	s, err := h.Session(ctx, c, arg)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func appendOps(ctx context.Context, h *homeFlags, c *client.Client, arg string, 
 		}
 		tickets = append(tickets, t)
 	}
-	return h.explainRefUsed(ctx, c, arg, s, capability.Append, reportAppended(ctx, h, c, a, tickets, wait))
+	return h.ExplainRefUsed(ctx, c, arg, s, capability.Append, reportAppended(ctx, h, c, a, tickets, wait))
 }
 
 // checkExternalOps checks, before anything is committed, that ops referred to and not in the
@@ -399,19 +400,19 @@ type shownOp struct {
 }
 
 // reportAppended prints the outcomes of the batches so far.
-func reportAppended(ctx context.Context, h *homeFlags, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
+func reportAppended(ctx context.Context, h *home.Folder, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
 	var refused, unread error
 	bad, total, queued := 0, 0, 0
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if !wait {
-		waiting, stop = whileReachable(ctx, c, sendGrace)
+		waiting, stop = home.WhileReachable(ctx, c, home.SendGrace)
 	} else {
-		defer h.reportWaiting(ctx, c)()
+		defer h.ReportWaiting(ctx, c)()
 	}
 	defer stop()
 	var still *outbox.StreamStoppedError
 	for _, t := range tickets {
-		results, stopped, err := awaitResults(ctx, waiting, c, t)
+		results, stopped, err := home.AwaitResults(ctx, waiting, c, t)
 		if unread == nil {
 			unread = err
 		}
@@ -447,11 +448,11 @@ func reportAppended(ctx context.Context, h *homeFlags, c *client.Client, a *appe
 	case refused != nil:
 		return fmt.Errorf("%d of %s did not apply: %w", bad, cli.Plural(total, "op"), refused)
 	case queued > 0 && still != nil:
-		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, cli.Plural(total, "op"), stoppedError(still))
+		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, cli.Plural(total, "op"), home.StoppedError(still))
 	case queued > 0 && wait:
 		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, cli.Plural(total, "op"))
 	case queued > 0:
-		h.reportQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, cli.Plural(total, "op")))
+		h.ReportQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, cli.Plural(total, "op")))
 	}
 	return nil
 }
@@ -464,9 +465,9 @@ func fillOutcome(to *shownOp, o *client.Outcome) {
 	}
 }
 
-func printOp(h *homeFlags, o *shownOp) error {
-	if h.env.JSON {
-		return h.env.PrintJSON(o)
+func printOp(h *home.Folder, o *shownOp) error {
+	if h.Env.JSON {
+		return h.Env.PrintJSON(o)
 	}
 	line := []string{o.Op, o.Outcome}
 	if o.Cursor != 0 {
@@ -478,6 +479,6 @@ func printOp(h *homeFlags, o *shownOp) error {
 	if o.Text != "" {
 		line = append(line, o.Text)
 	}
-	_, err := fmt.Fprintln(h.env.Out, strings.Join(line, "  "))
+	_, err := fmt.Fprintln(h.Env.Out, strings.Join(line, "  "))
 	return err
 }

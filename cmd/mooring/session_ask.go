@@ -18,11 +18,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 )
 
-func sessionAskCmd(h *homeFlags) *cobra.Command {
+func sessionAskCmd(h *home.Folder) *cobra.Command {
 	var o client.AskOptions
 	var choices []string
 	var payload string
@@ -36,7 +37,7 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 			"JSON. The request is durable when the command returns, with or without a server, and its id is\n" +
 			"printed; --wait waits for its end and prints the answer: it fails if the request ends otherwise, or if\n" +
 			"the answer to a prompt or a stop is an error. Asking again with the same --id changes nothing. It takes\n" +
-			"the right ask, and --wait read.\n\n" + refHelp,
+			"the right ask, and --wait read.\n\n" + home.RefHelp,
 		Example: "  mooring session ask ses_01J… prompt \"run the tests\" --wait\n  mooring session ask ses_01J… stop --message msg_7\n" +
 			"  mooring session ask @me.ref question \"which one?\" --choice a=\"the first\" --choice b=\"the second\" --expires 1h",
 		Args: cli.ArgCount(2, 3),
@@ -55,7 +56,7 @@ func sessionAskCmd(h *homeFlags) *cobra.Command {
 			if err := checkAsked(args[1], args[2:], payload, &o); err != nil {
 				return err
 			}
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				return sendRequest(ctx, h, c, args[0], args[1], asked, o, wait)
 			})
 		},
@@ -89,7 +90,7 @@ func checkAsked(kind string, text []string, payload string, o *client.AskOptions
 }
 
 // requestPayload returns the payload of a text, which may be absent, or of JSON text; nil for none.
-func requestPayload(h *homeFlags, text []string, payload string) (any, error) {
+func requestPayload(h *home.Folder, text []string, payload string) (any, error) {
 	switch {
 	case len(text) > 0 && payload != "":
 		return nil, fault.Usage.With("give the text or --payload, not both")
@@ -103,7 +104,7 @@ func requestPayload(h *homeFlags, text []string, payload string) (any, error) {
 	case text[0] != "-":
 		return map[string]string{"text": text[0]}, nil
 	}
-	read, err := io.ReadAll(io.LimitReader(h.env.In, maxPromptBytes+1))
+	read, err := io.ReadAll(io.LimitReader(h.Env.In, maxPromptBytes+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("standard input: %w", err)
@@ -116,21 +117,21 @@ func requestPayload(h *homeFlags, text []string, payload string) (any, error) {
 // maxPromptBytes bounds the text of a request on standard input.
 const maxPromptBytes = 4 << 20
 
-func sendRequest(ctx context.Context, h *homeFlags, c *client.Client, arg, kind string, payload any, o client.AskOptions, wait bool) error {
-	s, err := h.session(ctx, c, arg)
+func sendRequest(ctx context.Context, h *home.Folder, c *client.Client, arg, kind string, payload any, o client.AskOptions, wait bool) error {
+	s, err := h.Session(ctx, c, arg)
 	if err != nil {
 		return err
 	}
 	o.ID = cmp.Or(o.ID, ulid.Make().String())
-	reachable, stop := whileReachable(ctx, c, 0)
+	reachable, stop := home.WhileReachable(ctx, c, 0)
 	defer stop()
-	defer h.reportWaiting(reachable, c)()
+	defer h.ReportWaiting(reachable, c)()
 	asked, err := commitAndAwait(ctx, reachable, c, s, singleOp{none: "nothing was asked", op: func(b *client.Batch) { b.Ask(kind, payload, o) }})
 	if err != nil {
 		return err
 	}
 	if asked.Queued {
-		h.reportQueued(ctx, c, "it is asked when it has arrived")
+		h.ReportQueued(ctx, c, "it is asked when it has arrived")
 	}
 	asked.Request = o.ID
 	switch {
@@ -139,27 +140,27 @@ func sendRequest(ctx context.Context, h *homeFlags, c *client.Client, arg, kind 
 			reportNoRunner(ctx, h, s)
 		}
 		return awaitAnswer(ctx, h, s.RequestTicket(o.ID, ""), arg)
-	case h.env.JSON:
-		return h.env.PrintJSON(asked)
+	case h.Env.JSON:
+		return h.Env.PrintJSON(asked)
 	}
-	_, err = fmt.Fprintln(h.env.Out, o.ID)
+	_, err = fmt.Fprintln(h.Env.Out, o.ID)
 	return err
 }
 
 // reportNoRunner says so if the session's agent was run and has ended.
-func reportNoRunner(ctx context.Context, h *homeFlags, s *client.Session) {
+func reportNoRunner(ctx context.Context, h *home.Folder, s *client.Session) {
 	page, err := s.Get(ctx, acprecord.StateKey)
 	if err != nil || len(page.Entries) == 0 {
 		return
 	}
 	var agent acprecord.State
 	if json.Unmarshal(page.Entries[0].Payload, &agent) == nil && slices.Contains([]string{"ended", "failed"}, agent.State) {
-		fmt.Fprintln(h.env.Err, "no agent runs for the session at present: the prompt waits for the next one")
+		fmt.Fprintln(h.Env.Err, "no agent runs for the session at present: the prompt waits for the next one")
 	}
 }
 
 // awaitAnswer waits for the end of a request in the session of arg, and prints its answer.
-func awaitAnswer(ctx context.Context, h *homeFlags, ticket client.RequestTicket, arg string) error {
+func awaitAnswer(ctx context.Context, h *home.Folder, ticket client.RequestTicket, arg string) error {
 	r, err := ticket.Wait(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -167,10 +168,10 @@ func awaitAnswer(ctx context.Context, h *homeFlags, ticket client.RequestTicket,
 	case err != nil:
 		return fmt.Errorf("request %s: %w", ticket.ID, err)
 	}
-	if h.env.JSON {
-		err = h.env.PrintJSON(showRequest(r))
+	if h.Env.JSON {
+		err = h.Env.PrintJSON(showRequest(r))
 	} else if r.State == client.RequestAnswered {
-		_, err = fmt.Fprintln(h.env.Out, cli.SanitizeLine(answerText(r)))
+		_, err = fmt.Fprintln(h.Env.Out, cli.SanitizeLine(answerText(r)))
 	}
 	switch {
 	case err != nil:

@@ -10,31 +10,32 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-func sessionChildrenCmd(h *homeFlags) *cobra.Command {
+func sessionChildrenCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "children REF",
 		Short: "List the sessions that were created under another",
 		Long: "List the living sessions that have another as their parent, as the runs of its sub-agents, by\n" +
 			"id, with the message or part that started each. A ref that shows some keys alone shows the\n" +
-			"children that these have started, one with --from none. With --json each line is an object.\n\n" + refHelp,
+			"children that these have started, one with --from none. With --json each line is an object.\n\n" + home.RefHelp,
 		Example: "  mooring session children ses_01J…\n  mooring session children @reader.ref --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listChildren(ctx, h, s) })
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listChildren(ctx, h, s) })
 		},
 	}
 }
 
-func listChildren(ctx context.Context, h *homeFlags, s *client.Session) error {
+func listChildren(ctx context.Context, h *home.Folder, s *client.Session) error {
 	rows := [][]string{{"ID", "CREATED", "STARTED BY"}}
 	for child, err := range s.Children(ctx) {
 		switch {
 		case err != nil:
 			return err
-		case h.env.JSON:
-			if err := h.env.PrintJSON(struct {
+		case h.Env.JSON:
+			if err := h.Env.PrintJSON(struct {
 				ID      string `json:"id"`
 				Key     string `json:"key,omitempty"`
 				Created int64  `json:"created"` // Unix ms
@@ -46,11 +47,11 @@ func listChildren(ctx context.Context, h *homeFlags, s *client.Session) error {
 		}
 	}
 	switch {
-	case h.env.JSON:
+	case h.Env.JSON:
 		return nil
 	case len(rows) == 1:
-		fmt.Fprintln(h.env.Err, "the session has no children")
+		fmt.Fprintln(h.Env.Err, "the session has no children")
 		return nil
 	}
-	return cli.WriteTable(h.env.Out, rows)
+	return cli.WriteTable(h.Env.Out, rows)
 }

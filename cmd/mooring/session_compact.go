@@ -9,11 +9,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-func sessionCompactCmd(h *homeFlags) *cobra.Command {
+func sessionCompactCmd(h *home.Folder) *cobra.Command {
 	var upto, summary string
 	cmd := &cobra.Command{
 		Use:   "compact REF --upto message/ID --summary message/ID",
@@ -23,7 +24,7 @@ func sessionCompactCmd(h *homeFlags) *cobra.Command {
 			"--compacted, or a program) is shown the summary and what follows; everyone else is shown\n" +
 			"everything, and nothing is removed. The summary is --upto itself or a later message, and its turn\n" +
 			"has ended. Compacting again moves the mark; removing the summary ends it. It takes the right\n" +
-			"compact, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
+			"compact, and a ref that shows all of the session. It goes through the outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session compact ses_01J… --upto message/msg_7 --summary message/msg_9",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

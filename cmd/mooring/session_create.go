@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -27,7 +28,7 @@ func (f *newSessionFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.file, "to", "", "write the new session's ref to this new file (mode 0600), too")
 }
 
-func sessionCreateCmd(h *homeFlags) *cobra.Command {
+func sessionCreateCmd(h *home.Folder) *cobra.Command {
 	var f newSessionFlags
 	var parent string
 	cmd := &cobra.Command{
@@ -36,7 +37,7 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 		Long: "Make a session in an owner's space and print its id. Its ref is stored in the home folder.\n" +
 			"--parent REF makes it a child of another session of the space, as the run of a sub-agent; REF\n" +
 			"must allow to append to that. --part says which message or part of the parent starts it. The\n" +
-			"session is durable in the outbox, with or without a server.\n\n" + refHelp,
+			"session is durable in the outbox, with or without a server.\n\n" + home.RefHelp,
 		Example: "  mooring session create --label notes\n  mooring session create --parent ses_01J… --part part/msg_01/prt_02 --to child.ref",
 		Args:    cli.ArgCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,9 +46,9 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 			}
 			body := func(ctx context.Context, c *client.Client) error { return createSession(ctx, h, c, parent, &f) }
 			if parent == "" {
-				return h.withClient(cmd.Context(), body)
+				return h.WithClient(cmd.Context(), body)
 			}
-			return h.withRef(cmd.Context(), parent, body)
+			return h.WithRef(cmd.Context(), parent, body)
 		},
 	}
 	f.register(cmd)
@@ -56,10 +57,10 @@ func sessionCreateCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func createSession(ctx context.Context, h *homeFlags, c *client.Client, parent string, f *newSessionFlags) error {
-	space, err := h.owner(ctx, c, f.owner, capability.Create)
+func createSession(ctx context.Context, h *home.Folder, c *client.Client, parent string, f *newSessionFlags) error {
+	space, err := h.Owner(ctx, c, f.owner, capability.Create)
 	if err == nil && parent != "" {
-		f.options.Parent, err = h.passedSession(ctx, c, parent)
+		f.options.Parent, err = h.PassedSession(ctx, c, parent)
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -19,8 +20,8 @@ import (
 const maxConcurrentDeletes = 128
 
 // deleteMany deletes the sessions of refs. An error for one does not stop the others.
-func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f singleOp) error {
-	if !yes && (slices.Contains(args, "-") || !h.env.CanAsk()) {
+func deleteMany(ctx context.Context, h *home.Folder, args []string, yes bool, f singleOp) error {
+	if !yes && (slices.Contains(args, "-") || !h.Env.CanAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
 	refs, err := expandRefs(ctx, h, args)
@@ -28,15 +29,15 @@ func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f si
 		return err
 	}
 	for _, ref := range refs { // before anything is done
-		if err := h.refArg(ctx, ref).err; err != nil {
+		if err := h.Arg(ctx, ref).Err; err != nil {
 			return err
 		}
 	}
-	return h.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	return h.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var sessions []*client.Session
 		there := map[string]bool{}
 		for _, ref := range refs {
-			s, err := h.session(ctx, c, ref)
+			s, err := h.Session(ctx, c, ref)
 			if err != nil {
 				return err
 			}
@@ -45,11 +46,11 @@ func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f si
 			}
 			there[s.ID()] = true
 		}
-		h.target = "" // errors are of more than one session
+		h.ForgetTarget() // errors are of more than one session
 		if len(sessions) == 0 {
 			return nil
 		}
-		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", cli.Plural(len(sessions), "session"), "delete with all refs to them")) {
+		if !yes && !h.Env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", cli.Plural(len(sessions), "session"), "delete with all refs to them")) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return deleteAll(ctx, h, c, sessions, f)
@@ -57,7 +58,7 @@ func deleteMany(ctx context.Context, h *homeFlags, args []string, yes bool, f si
 }
 
 // expandRefs returns args, with "-" replaced by the lines of standard input.
-func expandRefs(ctx context.Context, h *homeFlags, args []string) (refs []string, err error) {
+func expandRefs(ctx context.Context, h *home.Folder, args []string) (refs []string, err error) {
 	read := false
 	for _, arg := range args {
 		if arg != "-" {
@@ -68,14 +69,14 @@ func expandRefs(ctx context.Context, h *homeFlags, args []string) (refs []string
 			return nil, fault.Usage.With("- is given twice, but standard input can be read only once")
 		}
 		read = true
-		in, closeIn, err := h.env.Input(ctx, nil)
+		in, closeIn, err := h.Env.Input(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
 		defer closeIn()
 		lines := bufio.NewScanner(in)
 		for lines.Scan() {
-			if line := trimRef(lines.Text()); line != "" {
+			if line := home.TrimRef(lines.Text()); line != "" {
 				refs = append(refs, line)
 			}
 		}
@@ -87,10 +88,10 @@ func expandRefs(ctx context.Context, h *homeFlags, args []string) (refs []string
 }
 
 // deleteAll deletes sessions, up to maxConcurrentDeletes at once, and prints each outcome.
-func deleteAll(ctx context.Context, h *homeFlags, c *client.Client, sessions []*client.Session, f singleOp) error {
-	wait, stop := whileReachable(ctx, c, 0)
+func deleteAll(ctx context.Context, h *home.Folder, c *client.Client, sessions []*client.Session, f singleOp) error {
+	wait, stop := home.WhileReachable(ctx, c, 0)
 	defer stop()
-	defer h.reportWaiting(wait, c)()
+	defer h.ReportWaiting(wait, c)()
 	type outcome struct {
 		shown singleResult
 		err   error
@@ -123,18 +124,18 @@ func deleteAll(ctx context.Context, h *homeFlags, c *client.Client, sessions []*
 			if first == nil {
 				first = o.err
 			}
-			fmt.Fprintf(h.env.Err, "%s: %s\n", o.shown.Session, cli.SanitizeLine(o.err.Error()))
+			fmt.Fprintf(h.Env.Err, "%s: %s\n", o.shown.Session, cli.SanitizeLine(o.err.Error()))
 		case printing != nil: // the output is closed: go on all the same
-		case h.env.JSON:
-			printing = h.env.PrintJSON(o.shown)
+		case h.Env.JSON:
+			printing = h.Env.PrintJSON(o.shown)
 		case o.shown.Queued:
 			queued++
 		default:
-			_, printing = fmt.Fprintf(h.env.Out, "%s %s\n", o.shown.Session, f.summary(o.shown))
+			_, printing = fmt.Fprintf(h.Env.Out, "%s %s\n", o.shown.Session, f.summary(o.shown))
 		}
 	}
 	if queued > 0 {
-		h.reportQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", cli.Plural(queued, "session")))
+		h.ReportQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", cli.Plural(queued, "session")))
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, cli.Plural(len(sessions), "session"), first)

@@ -16,13 +16,14 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/uimessage"
 )
 
-func sessionExportCmd(h *homeFlags) *cobra.Command {
+func sessionExportCmd(h *home.Folder) *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export REF",
@@ -39,7 +40,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"changed, who changed each value of your own kinds last, when (Unix ms) and at which cursor; session\n" +
 			"import ignores it.\n\n" +
 			"--format uimessage prints an array of the AI SDK's UIMessages (npm ai 7), which session import reads\n" +
-			"back. It has no place for values of your own kinds, children, the origin and the mark of a compaction.\n\n" + refHelp,
+			"back. It has no place for values of your own kinds, children, the origin and the mark of a compaction.\n\n" + home.RefHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref\n" +
 			"  mooring session export ses_01J… --format uimessage > chat.json",
@@ -51,8 +52,8 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			case o.format == formatUIMessage && (o.children || o.changed):
 				return fault.Usage.With("--children and --changed have no place in UIMessages")
 			}
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				s, err := h.session(ctx, c, args[0])
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				s, err := h.Session(ctx, c, args[0])
 				if err != nil {
 					return err
 				}
@@ -92,7 +93,7 @@ func errFormat(formats []string) error {
 	return fault.Usage.With("--format is one of %s", strings.Join(formats, ", "))
 }
 
-func exportSession(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, o exportOptions) error {
+func exportSession(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, o exportOptions) error {
 	var doc io.WriterTo
 	var err error
 	if o.format == formatUIMessage {
@@ -103,7 +104,7 @@ func exportSession(ctx context.Context, h *homeFlags, c *client.Client, s *clien
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(h.env.Out)
+	out := bufio.NewWriter(h.Env.Out)
 	if _, err := doc.WriteTo(out); err != nil {
 		return fmt.Errorf("write the export: %w", err)
 	}
@@ -111,7 +112,7 @@ func exportSession(ctx context.Context, h *homeFlags, c *client.Client, s *clien
 }
 
 // exportOf returns the export of a session.
-func exportOf(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, o exportOptions) (*opencode.Export, error) {
+func exportOf(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, o exportOptions) (*opencode.Export, error) {
 	info, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func exportOf(ctx context.Context, h *homeFlags, c *client.Client, s *client.Ses
 			}
 		}
 		if errors.Is(err, fault.NotFound) {
-			fmt.Fprintf(h.env.Err, "left out the child %s: the home folder has no ref of it\n", info.ID)
+			fmt.Fprintf(h.Env.Err, "left out the child %s: the home folder has no ref of it\n", info.ID)
 			continue
 		}
 		if err != nil {
@@ -165,7 +166,7 @@ func exportOf(ctx context.Context, h *homeFlags, c *client.Client, s *client.Ses
 }
 
 // uiMessagesOf returns a session as UIMessages.
-func uiMessagesOf(ctx context.Context, h *homeFlags, s *client.Session, o exportOptions) (*uimessage.Export, error) {
+func uiMessagesOf(ctx context.Context, h *home.Folder, s *client.Session, o exportOptions) (*uimessage.Export, error) {
 	state, err := s.SnapshotWith(ctx, client.SnapshotOptions{Compacted: o.compacted})
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func uiMessagesOf(ctx context.Context, h *homeFlags, s *client.Session, o export
 	doc := uimessage.NewExport(putsOf(state))
 	reportOrphans(h, doc.Orphans)
 	if doc.LeftOut > 0 {
-		fmt.Fprintf(h.env.Err, "left out %s of other kinds: UIMessages have no place for them\n", cli.Plural(doc.LeftOut, "value"))
+		fmt.Fprintf(h.Env.Err, "left out %s of other kinds: UIMessages have no place for them\n", cli.Plural(doc.LeftOut, "value"))
 	}
 	return doc, nil
 }
@@ -186,9 +187,9 @@ func putsOf(state *client.State) []opencode.Put {
 	return puts
 }
 
-func reportOrphans(h *homeFlags, n int) {
+func reportOrphans(h *home.Folder, n int) {
 	if n > 0 {
-		fmt.Fprintf(h.env.Err, "left out %s whose message is not there\n", cli.Plural(n, "part"))
+		fmt.Fprintf(h.Env.Err, "left out %s whose message is not there\n", cli.Plural(n, "part"))
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-func sessionDeleteCmd(h *homeFlags) *cobra.Command {
+func sessionDeleteCmd(h *home.Folder) *cobra.Command {
 	var yes bool
 	var older olderFlags
 	cmd := &cobra.Command{
@@ -27,7 +28,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			"owner's ref. It goes through the outbox, after what was appended before. It asks on a\n" +
 			"terminal; otherwise it needs --yes. Several sessions are deleted concurrently, and each has\n" +
 			"a line of output. A REF of - reads more of them from standard input, one a line.\n\n" + olderHelp +
-			"A session that is deleted leaves its children, and those that were forked from it.\n\n" + refHelp,
+			"A session that is deleted leaves its children, and those that were forked from it.\n\n" + home.RefHelp,
 		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes\n" +
 			"  mooring session delete --yes - < old-sessions.txt\n" +
 			"  mooring session delete --older-than 90d --space @data/owner.ref --dry-run",
@@ -61,7 +62,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func sessionPurgeCmd(h *homeFlags) *cobra.Command {
+func sessionPurgeCmd(h *home.Folder) *cobra.Command {
 	var yes bool
 	var older olderFlags
 	cmd := &cobra.Command{
@@ -76,7 +77,7 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			"are overwritten at once; Postgres keeps old versions of rows until it vacuums.\n\n" +
 			"It goes through the outbox. It asks on a terminal; otherwise it needs --yes.\n\n" + olderHelp +
 			"It is the same purge, of one KEY in each: the sessions stay, and since a purge is an event, those\n" +
-			"that had something of KEY have changed now. To remove all that is in old sessions, delete them.\n\n" + refHelp,
+			"that had something of KEY have changed now. To remove all that is in old sessions, delete them.\n\n" + home.RefHelp,
 		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes\n" +
 			"  mooring session purge env/secrets --older-than 30d --space @data/owner.ref",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -140,16 +141,16 @@ type singleResult struct {
 	Request   string `json:"request,omitempty"` // that was asked
 }
 
-func runConfirmed(ctx context.Context, h *homeFlags, arg string, yes bool, f singleOp) error {
-	if !yes && !h.env.CanAsk() {
+func runConfirmed(ctx context.Context, h *home.Folder, arg string, yes bool, f singleOp) error {
+	if !yes && !h.Env.CanAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
-	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
-		s, err := h.session(ctx, c, arg)
+	return h.WithRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
+		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
-		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
+		if !yes && !h.Env.Confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return commitSingle(ctx, h, c, s, f)
@@ -157,24 +158,24 @@ func runConfirmed(ctx context.Context, h *homeFlags, arg string, yes bool, f sin
 }
 
 // commitSingle commits the op, waits for its outcome and prints it.
-func commitSingle(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, f singleOp) error {
-	wait, stop := whileReachable(ctx, c, 0)
+func commitSingle(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, f singleOp) error {
+	wait, stop := home.WhileReachable(ctx, c, 0)
 	defer stop()
-	defer h.reportWaiting(wait, c)()
+	defer h.ReportWaiting(wait, c)()
 	shown, err := commitAndAwait(ctx, wait, c, s, f)
 	if err != nil {
 		return err
 	}
 	if shown.Queued {
-		h.reportQueued(ctx, c, "it is done when it has arrived")
+		h.ReportQueued(ctx, c, "it is done when it has arrived")
 	}
-	if h.env.JSON {
-		return h.env.PrintJSON(shown)
+	if h.Env.JSON {
+		return h.Env.PrintJSON(shown)
 	}
 	if shown.Queued {
 		return nil
 	}
-	_, err = fmt.Fprintln(h.env.Out, f.summary(shown))
+	_, err = fmt.Fprintln(h.Env.Out, f.summary(shown))
 	return err
 }
 
@@ -187,7 +188,7 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 	if err != nil {
 		return shown, err
 	}
-	results, still, err := awaitResults(ctx, wait, c, ticket)
+	results, still, err := home.AwaitResults(ctx, wait, c, ticket)
 	if err == nil {
 		err = results.Err()
 	}
@@ -195,7 +196,7 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 		return shown, err
 	}
 	if still != nil { // else it would be applied later, when nobody expects it any more
-		return shown, errors.Join(fmt.Errorf("%s: %w", f.none, stoppedError(still)), dropBatch(ctx, c, ticket))
+		return shown, errors.Join(fmt.Errorf("%s: %w", f.none, home.StoppedError(still)), home.DropBatch(ctx, c, ticket))
 	}
 	if shown.Queued = results == nil; shown.Queued {
 		return shown, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -23,7 +24,7 @@ type forkFlags struct {
 	at string
 }
 
-func sessionForkCmd(h *homeFlags) *cobra.Command {
+func sessionForkCmd(h *home.Folder) *cobra.Command {
 	var f forkFlags
 	cmd := &cobra.Command{
 		Use:   "fork REF",
@@ -35,7 +36,7 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 			"else as it is now. Refs, turns and claims are not copied. The fork is durable in the outbox,\n" +
 			"with or without a server. A large session is copied by the server in pieces; if no\n" +
 			"cursor is given, as it is when the fork arrives. Stopped meanwhile (Ctrl-C), the server goes\n" +
-			"on, and mooring outbox drain waits for the rest.\n\n" + refHelp,
+			"on, and mooring outbox drain waits for the rest.\n\n" + home.RefHelp,
 		Example: "  mooring session fork ses_01J…\n  mooring session fork ses_01J… --at message/msg_01 --label \"another way\"\n  mooring session fork @reader.ref --at 120 --owner @data/owner.ref --to fork.ref",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +44,7 @@ func sessionForkCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				return forkSession(ctx, h, c, args[0], at, &f)
 			})
 		},
@@ -73,12 +74,12 @@ func (f *forkFlags) parse() (at uint64, err error) {
 	return p.Cursor, nil
 }
 
-func forkSession(ctx context.Context, h *homeFlags, c *client.Client, arg string, at uint64, f *forkFlags) error {
-	source, err := h.passedSession(ctx, c, arg)
+func forkSession(ctx context.Context, h *home.Folder, c *client.Client, arg string, at uint64, f *forkFlags) error {
+	source, err := h.PassedSession(ctx, c, arg)
 	if err != nil {
 		return err
 	}
-	space, err := h.owner(ctx, c, f.owner, capability.Create)
+	space, err := h.Owner(ctx, c, f.owner, capability.Create)
 	if err != nil {
 		return err
 	}
@@ -99,12 +100,12 @@ func sameServer(s *client.Session, space *client.Space) error {
 
 // commitNew commits the batch that makes a session, and prints its id, or shown as JSON. file, if not "", is
 // where its ref is written too.
-func commitNew(ctx context.Context, h *homeFlags, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
+func commitNew(ctx context.Context, h *home.Folder, c *client.Client, s *client.Session, b *client.Batch, file, what string, shown map[string]any) error {
 	to, err := cli.NewRefFile(file, false)
 	if err != nil {
 		return err
 	}
-	queued, refused, err := h.commitRef(ctx, c, b, s.Ref(), to, what, "the session can be used here meanwhile")
+	queued, refused, err := h.CommitRef(ctx, c, b, s.Ref(), to, what, "the session can be used here meanwhile")
 	if refused != nil { // a ref that will never work is not kept
 		return errors.Join(refused, c.Outbox().DropRef(context.WithoutCancel(ctx), s.Ref().ID, false))
 	}
@@ -112,8 +113,8 @@ func commitNew(ctx context.Context, h *homeFlags, c *client.Client, s *client.Se
 		return err
 	}
 	if file != "" {
-		fmt.Fprintf(h.env.Err, "the ref is in %s\n", file)
+		fmt.Fprintf(h.Env.Err, "the ref is in %s\n", file)
 	}
 	shown["queued"] = queued
-	return h.env.Print(shown, "%s\n", s.ID())
+	return h.Env.Print(shown, "%s\n", s.ID())
 }

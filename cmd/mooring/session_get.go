@@ -15,11 +15,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-func sessionGetCmd(h *homeFlags) *cobra.Command {
+func sessionGetCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "get REF KEY...",
 		Short: "Print the value of a key",
@@ -27,7 +28,7 @@ func sessionGetCmd(h *homeFlags) *cobra.Command {
 			"a tab and the value in one line. With --json each line is an object: the key, the cursor of the\n" +
 			"value's last change, who wrote that under which ref and when, who has claimed the key and until\n" +
 			"when, and the value. A key that has no value, or that the ref does not show, is not_found; the\n" +
-			"others are printed.\n\n" + refHelp,
+			"others are printed.\n\n" + home.RefHelp,
 		Example: "  mooring session get ses_01J… message/msg_1\n  mooring session get @reader.ref session session_diff --json",
 		Args:    cli.ArgCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,7 +37,7 @@ func sessionGetCmd(h *homeFlags) *cobra.Command {
 					return fault.Usage.Because(refused, "%s", refused.Message)
 				}
 			}
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return printEntries(ctx, h, s, args[1:])
 			})
 		},
@@ -79,7 +80,7 @@ func (c *shownClaim) String() string {
 	return cli.ClipLine(strings.TrimSpace(cmp.Or(c.Actor, c.Ref)+" "+c.Worker)) + " until " + cli.FormatTime(time.UnixMilli(c.Until))
 }
 
-func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []string) error {
+func printEntries(ctx context.Context, h *home.Folder, s *client.Session, keys []string) error {
 	page, err := s.Get(ctx, keys...)
 	if err != nil {
 		return err
@@ -88,12 +89,12 @@ func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []s
 	for _, e := range page.Entries {
 		found[e.Key] = true
 		switch {
-		case h.env.JSON:
-			err = h.env.PrintJSON(showEntry(e))
+		case h.Env.JSON:
+			err = h.Env.PrintJSON(showEntry(e))
 		case len(keys) == 1:
-			_, err = fmt.Fprintf(h.env.Out, "%s\n", e.Payload)
+			_, err = fmt.Fprintf(h.Env.Out, "%s\n", e.Payload)
 		default:
-			_, err = fmt.Fprintf(h.env.Out, "%s\t%s\n", e.Key, cli.CompactJSON(e.Payload))
+			_, err = fmt.Fprintf(h.Env.Out, "%s\t%s\n", e.Key, cli.CompactJSON(e.Payload))
 		}
 		if err != nil {
 			return err
@@ -107,7 +108,7 @@ func printEntries(ctx context.Context, h *homeFlags, s *client.Session, keys []s
 	return nil
 }
 
-func sessionLsCmd(h *homeFlags) *cobra.Command {
+func sessionLsCmd(h *home.Folder) *cobra.Command {
 	var o client.KeyOptions
 	var order string
 	var limit int
@@ -118,7 +119,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 			"parts of that message. Each line has the key, the cursor of the value's last change, who wrote\n" +
 			"that, the size of the value in bytes, and who has claimed the key and until when. With --json each line is an object. Any number of keys\n" +
 			"is listed, page by page. --compacted leaves out the messages, with their parts, that a summary\n" +
-			"stands for (mooring session compact).\n\n" + refHelp,
+			"stands for (mooring session compact).\n\n" + home.RefHelp,
 		Example: "  mooring session ls ses_01J…\n  mooring session ls ses_01J… message/ --order put\n  mooring session ls @reader.ref part/msg_1/ --values --json",
 		Args:    cli.ArgCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -135,7 +136,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 			if limit < 0 {
 				return fault.Usage.With("--limit is how many keys to list; 0 is all")
 			}
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return listKeys(ctx, h, s, o, limit)
 			})
 		},
@@ -151,7 +152,7 @@ func sessionLsCmd(h *homeFlags) *cobra.Command {
 // lsTable is how many keys are aligned with each other.
 const lsTable = 1000
 
-func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.KeyOptions, limit int) error {
+func listKeys(ctx context.Context, h *home.Folder, s *client.Session, o client.KeyOptions, limit int) error {
 	head := []string{"KEY", "CURSOR", "ACTOR", "BYTES", "CLAIMED BY"}
 	if o.Values {
 		head = append(head, "VALUE")
@@ -167,8 +168,8 @@ func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.Key
 			return err
 		}
 		for _, e := range page.Entries {
-			if h.env.JSON {
-				if err := h.env.PrintJSON(showEntry(e)); err != nil {
+			if h.Env.JSON {
+				if err := h.Env.PrintJSON(showEntry(e)); err != nil {
 					return err
 				}
 				continue
@@ -183,16 +184,16 @@ func listKeys(ctx context.Context, h *homeFlags, s *client.Session, o client.Key
 			}
 			rows = append(rows, row)
 		}
-		if listed += len(page.Entries); listed > 0 && !h.env.JSON {
-			if err := cli.WriteTable(h.env.Out, rows); err != nil {
+		if listed += len(page.Entries); listed > 0 && !h.Env.JSON {
+			if err := cli.WriteTable(h.Env.Out, rows); err != nil {
 				return err
 			}
 			rows = nil
 		}
 		after = page.Next
 	}
-	if listed == 0 && !h.env.JSON {
-		fmt.Fprintln(h.env.Err, "there are no keys")
+	if listed == 0 && !h.Env.JSON {
+		fmt.Fprintln(h.Env.Err, "there are no keys")
 	}
 	return nil
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func sessionImportCmd(h *homeFlags) *cobra.Command {
+func sessionImportCmd(h *home.Folder) *cobra.Command {
 	var owner string
 	var o importOptions
 	cmd := &cobra.Command{
@@ -45,8 +46,8 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			if o.format != "" && !slices.Contains(importFormats, o.format) {
 				return errFormat(importFormats)
 			}
-			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is read
-				if _, _, err := h.ref(cmd.Context(), arg); err != nil {
+			if arg, _ := h.OwnerArg(owner); arg != "" { // before standard input is read
+				if _, _, err := h.Ref(cmd.Context(), arg); err != nil {
 					return err
 				}
 			}
@@ -54,15 +55,15 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := o.guard(h.env, rec); err != nil {
+			if err := o.guard(h.Env, rec); err != nil {
 				return err
 			}
-			if !h.env.JSON {
+			if !h.Env.JSON {
 				for _, n := range rec.Notices {
-					fmt.Fprintln(h.env.Err, n)
+					fmt.Fprintln(h.Env.Err, n)
 				}
 			}
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return importRecording(ctx, h, c, rec, owner)
 			})
 		},
@@ -77,7 +78,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 
 // importRun is one import in progress.
 type importRun struct {
-	h          *homeFlags
+	h          *home.Folder
 	c          *client.Client
 	rec        *opencode.Recording
 	parent     *client.Session // whose child the session is, if the file says so
@@ -90,7 +91,7 @@ type importRun struct {
 	pendingOps int             // ops of earlier runs not answered yet
 }
 
-func importRecording(ctx context.Context, h *homeFlags, c *client.Client, rec *opencode.Recording, owner string) error {
+func importRecording(ctx context.Context, h *home.Folder, c *client.Client, rec *opencode.Recording, owner string) error {
 	runs, err := (&importRun{h: h, c: c, rec: rec}).commitAll(ctx, owner)
 	if err != nil {
 		return err
@@ -132,12 +133,12 @@ func (im *importRun) commitAll(ctx context.Context, owner string) (runs []*impor
 
 // begin finds the session into which the file was imported before, or creates it.
 func (im *importRun) begin(ctx context.Context, owner string) error {
-	dir, err := im.h.makeHomeDir()
+	dir, err := im.h.MakeDir()
 	if err != nil {
 		return err
 	}
 	// The same import may run twice at once: the second finds the session that the first created.
-	unlock, err := lockFolder(ctx, filepath.Join(dir, "imports.lock"))
+	unlock, err := home.Lock(ctx, filepath.Join(dir, "imports.lock"))
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 		return err
 	}
 	if space == nil {
-		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
+		if space, err = im.h.Owner(ctx, im.c, owner, capability.Create); err != nil {
 			return err
 		}
 	}
@@ -193,7 +194,7 @@ func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref
 		return ref, nil, fmt.Errorf("look up the refs: %w", err)
 	}
 	if owner != "" {
-		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
+		if space, err = im.h.Owner(ctx, im.c, owner, capability.Create); err != nil {
 			return ref, nil, err
 		}
 	}
@@ -208,7 +209,7 @@ func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref
 		ref = r.Ref
 	}
 	if ref.ID == "" && space == nil {
-		space, err = im.h.owner(ctx, im.c, owner, capability.Create)
+		space, err = im.h.Owner(ctx, im.c, owner, capability.Create)
 	}
 	return ref, space, err
 }
@@ -223,7 +224,7 @@ func (im *importRun) knownParent(ctx context.Context, space *client.Space) (*cli
 	if err == nil && saved.Role == outbox.SessionOwner && saved.Dead == fault.None && saved.Address() == space.Ref().Address() {
 		return im.c.Session(ctx, saved.Ref)
 	}
-	fmt.Fprintf(im.h.env.Err, "its parent %s is not one of this home folder's sessions: imported without one\n", cli.SanitizeLine(im.rec.Parent))
+	fmt.Fprintf(im.h.Env.Err, "its parent %s is not one of this home folder's sessions: imported without one\n", cli.SanitizeLine(im.rec.Parent))
 	return nil, nil
 }
 
@@ -258,7 +259,7 @@ func (im *importRun) durableSummary() string {
 
 // commit makes every batch durable that is not yet.
 func (im *importRun) commit(ctx context.Context) error {
-	bar := cli.NewProgress(im.h.env, "ops saved", im.total())
+	bar := cli.NewProgress(im.h.Env, "ops saved", im.total())
 	defer bar.Clear()
 	for i := range im.rec.Batches {
 		rb := &im.rec.Batches[i]
@@ -285,7 +286,7 @@ func (im *importRun) markCompacted(ctx context.Context) error {
 	if c == (opencode.Compaction{}) || im.journal.done[chain] {
 		return nil
 	}
-	wait, stop := whileReachable(ctx, im.c, 0)
+	wait, stop := home.WhileReachable(ctx, im.c, 0)
 	defer stop()
 	err := im.session.CheckFeatures(wait, "compact")
 	if err == nil {
@@ -300,7 +301,7 @@ func (im *importRun) markCompacted(ctx context.Context) error {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(im.h.env.Err, "all of it is imported, but not marked as compacted: %v\n", cli.MessageOf(err))
+		fmt.Fprintf(im.h.Env.Err, "all of it is imported, but not marked as compacted: %v\n", cli.MessageOf(err))
 	}
 	return nil
 }
@@ -321,11 +322,11 @@ func (im *importRun) commitBatch(ctx context.Context, b *client.Batch, chain [32
 // this run are not counted.
 func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error) {
 	total := im.newOps + im.pendingOps
-	bar := cli.NewProgress(im.h.env, "ops sent", total)
+	bar := cli.NewProgress(im.h.Env, "ops sent", total)
 	defer bar.Clear()
-	wait, stop := whileReachable(ctx, im.c, 0)
+	wait, stop := home.WhileReachable(ctx, im.c, 0)
 	defer stop()
-	defer im.h.reportWaiting(wait, im.c)()
+	defer im.h.ReportWaiting(wait, im.c)()
 	done := total - im.total() // ops answered before come first in the file
 	for i, t := range im.tickets {
 		results, err := t.Wait(wait)
@@ -337,13 +338,13 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
-			return false, fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", stoppedError(still))
+			return false, fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", home.StoppedError(still))
 		case ctx.Err() != nil:
 			return false, fault.Canceled.With("stopped: all of it is durable in the outbox (%s), and any later command sends the rest", cli.Plural(im.total(), "op"))
 		case wait.Err() != nil:
 			still, err = im.c.Outbox().Stopped(ctx, im.session.ID())
 			if still != nil {
-				err = fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", stoppedError(still))
+				err = fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", home.StoppedError(still))
 			}
 			return false, err
 		default:
@@ -377,7 +378,7 @@ func (im *importRun) deletedError() error {
 
 // checkAlive checks a session that has the whole file, as far as the server can be asked.
 func (im *importRun) checkAlive(ctx context.Context) error {
-	wait, stop := whileReachable(ctx, im.c, sendGrace)
+	wait, stop := home.WhileReachable(ctx, im.c, home.SendGrace)
 	defer stop()
 	d, err := im.session.Describe(wait)
 	switch {
@@ -386,11 +387,11 @@ func (im *importRun) checkAlive(ctx context.Context) error {
 	case d.Grant.Dead == fault.SessionDeleted:
 		return im.deletedError()
 	}
-	return deadError(d)
+	return home.DeadError(d)
 }
 
 func (im *importRun) printResult(ctx context.Context, answered bool) error {
-	env := im.h.env
+	env := im.h.Env
 	if answered && im.newOps == 0 {
 		if err := im.checkAlive(ctx); err != nil {
 			return err
@@ -404,7 +405,7 @@ func (im *importRun) printResult(ctx context.Context, answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.reportQueued(ctx, im.c, cli.Plural(im.newOps, "new op")+" safe")
+		im.h.ReportQueued(ctx, im.c, cli.Plural(im.newOps, "new op")+" safe")
 	case im.newOps == 0:
 		fmt.Fprintln(env.Err, "nothing new: all of it was imported before")
 	default:

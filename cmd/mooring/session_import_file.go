@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/secrets"
@@ -50,11 +51,11 @@ func (o *importOptions) guard(env *cli.Env, rec *opencode.Recording) error {
 }
 
 // readRecording reads FILE, or standard input.
-func readRecording(ctx context.Context, h *homeFlags, args []string, o importOptions) (rec *opencode.Recording, err error) {
-	in, closeIn, err := h.env.Input(ctx, args)
+func readRecording(ctx context.Context, h *home.Folder, args []string, o importOptions) (rec *opencode.Recording, err error) {
+	in, closeIn, err := h.Env.Input(ctx, args)
 	if err == nil {
 		defer closeIn()
-		progress := cli.NewReadProgress(h.env, in, cli.InputSize(args))
+		progress := cli.NewReadProgress(h.Env, in, cli.InputSize(args))
 		defer progress.Clear()
 		reading := bufio.NewReader(progress)
 		if head, _ := reading.Peek(reading.Size()); o.format == "" && uimessage.Recognises(head) { // what ends it is met again

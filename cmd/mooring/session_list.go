@@ -13,16 +13,17 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // sessionLookCmds returns the commands that look at sessions and change nothing.
-func sessionLookCmds(h *homeFlags) []*cobra.Command {
+func sessionLookCmds(h *home.Folder) []*cobra.Command {
 	return []*cobra.Command{sessionListCmd(h), sessionChildrenCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h), sessionSearchCmd(h)}
 }
 
-func sessionListCmd(h *homeFlags) *cobra.Command {
+func sessionListCmd(h *home.Folder) *cobra.Command {
 	var owner, order, parent string
 	var limit int
 	var o client.ListOptions
@@ -46,13 +47,13 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 			if parent != "" && o.Order != client.OldestFirst {
 				return fault.Usage.With("the children of a session are listed oldest first: leave out --order")
 			}
-			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				sp, err := h.owner(ctx, c, owner, capability.List)
+			return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				sp, err := h.Owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
 				}
 				if o.Parent = parent; parent != "" && !capability.IsSession(parent) {
-					s, err := h.session(ctx, c, parent)
+					s, err := h.Session(ctx, c, parent)
 					if err != nil {
 						return err
 					}
@@ -71,7 +72,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.ListOptions, limit int) error {
+func listSessions(ctx context.Context, h *home.Folder, sp *client.Space, o client.ListOptions, limit int) error {
 	rows := [][]string{{"ID", "EXTERNAL", "CURSOR", "EPOCH", "UPDATED", "TITLE"}}
 	listed := 0
 	for info, err := range sp.List(ctx, o) {
@@ -79,8 +80,8 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			return err
 		}
 		listed++
-		if h.env.JSON {
-			if err := h.env.PrintJSON(showInfo(info)); err != nil {
+		if h.Env.JSON {
+			if err := h.Env.PrintJSON(showInfo(info)); err != nil {
 				return err
 			}
 			if listed == limit {
@@ -100,7 +101,7 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			break
 		}
 	}
-	if h.env.JSON {
+	if h.Env.JSON {
 		return nil
 	}
 	if len(rows) == 1 {
@@ -108,28 +109,28 @@ func listSessions(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 		if o.Search != "" {
 			none = "no session matches"
 		}
-		fmt.Fprintln(h.env.Err, none)
+		fmt.Fprintln(h.Env.Err, none)
 		return nil
 	}
-	return cli.WriteTable(h.env.Out, rows)
+	return cli.WriteTable(h.Env.Out, rows)
 }
 
-func sessionStatCmd(h *homeFlags) *cobra.Command {
+func sessionStatCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stat REF",
 		Short: "Count a session's events, keys and bytes",
 		Long: "Count what the ref shows of a session: its events, when the first and the last of them were\n" +
 			"committed, and its keys by kind with the bytes of their values. Only the counts are sent,\n" +
-			"however large the session is.\n\n" + refHelp,
+			"however large the session is.\n\n" + home.RefHelp,
 		Example: "  mooring session stat ses_01J…\n  mooring session stat @reader.ref --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return printStat(ctx, h, s) })
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return printStat(ctx, h, s) })
 		},
 	}
 }
 
-func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
+func printStat(ctx context.Context, h *home.Folder, s *client.Session) error {
 	d, err := s.Stat(ctx)
 	if err != nil {
 		return err
@@ -138,8 +139,8 @@ func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
 	for _, kind := range d.Kinds {
 		shown.Kinds = append(shown.Kinds, session.KindStat(kind))
 	}
-	if h.env.JSON {
-		return h.env.PrintJSON(shown)
+	if h.Env.JSON {
+		return h.Env.PrintJSON(shown)
 	}
 	keys, bytes := uint64(0), uint64(0)
 	rows := [][]string{{"KIND", "KEYS", "BYTES"}}
@@ -151,12 +152,12 @@ func printStat(ctx context.Context, h *homeFlags, s *client.Session) error {
 		row(kind.Kind, kind.Keys, kind.Bytes)
 	}
 	row("all", keys, bytes)
-	if err := cli.WriteTable(h.env.Out, [][]string{{"cursor", strconv.FormatUint(d.Cursor, 10)}, {"events", strconv.FormatUint(d.Events, 10)},
+	if err := cli.WriteTable(h.Env.Out, [][]string{{"cursor", strconv.FormatUint(d.Cursor, 10)}, {"events", strconv.FormatUint(d.Events, 10)},
 		{"first", cli.FormatTime(d.First)}, {"last", cli.FormatTime(d.Last)}}); err != nil {
 		return err
 	}
-	fmt.Fprintln(h.env.Out)
-	return cli.WriteTable(h.env.Out, rows)
+	fmt.Fprintln(h.Env.Out)
+	return cli.WriteTable(h.Env.Out, rows)
 }
 
 // shownInfo is a session as list prints it, and the beginning of it as show does.

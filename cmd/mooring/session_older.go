@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 )
@@ -81,12 +82,12 @@ type shownOld struct {
 }
 
 // removeOlder deletes the old sessions of a space or, if key is not "", purges it from each.
-func removeOlder(ctx context.Context, h *homeFlags, f olderFlags, key string, yes bool) error {
-	if !yes && !f.dryRun && !h.env.CanAsk() {
+func removeOlder(ctx context.Context, h *home.Folder, f olderFlags, key string, yes bool) error {
+	if !yes && !f.dryRun && !h.Env.CanAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes, or --dry-run to see what it would do")
 	}
-	return h.withClient(ctx, func(ctx context.Context, c *client.Client) error {
-		sp, err := h.space(ctx, c, f.space, "--space", capability.Manage)
+	return h.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		sp, err := h.Space(ctx, c, f.space, "--space", capability.Manage)
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func removeOlder(ctx context.Context, h *homeFlags, f olderFlags, key string, ye
 		if key != "" {
 			do = "remove every payload of " + key + " from " + cli.Plural(found.sessions, "session")
 		}
-		if !yes && !h.env.Confirm(ctx, fmt.Sprintf("%s: %s in which nothing has changed since %s (%s), for good?", sp.ID(), do, cli.FormatTime(o.Before), humantime.Duration(f.age))) {
+		if !yes && !h.Env.Confirm(ctx, fmt.Sprintf("%s: %s in which nothing has changed since %s (%s), for good?", sp.ID(), do, cli.FormatTime(o.Before), humantime.Duration(f.age))) {
 			return fault.Canceled.With("nothing was done")
 		}
 		o.Remove, o.Key = client.DeleteOlder, key
@@ -124,7 +125,7 @@ func (f *foundOlder) extent() string {
 }
 
 // listOlder counts the old sessions, prints them if print is set, and sets o.Before.
-func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.OlderOptions, print bool) (found foundOlder, err error) {
+func listOlder(ctx context.Context, h *home.Folder, sp *client.Space, o *client.OlderOptions, print bool) (found foundOlder, err error) {
 	rows := [][]string{{"ID", "UPDATED", "EVENTS", "BYTES"}}
 	for page, err := range sp.RemoveOlder(ctx, *o) {
 		if err != nil {
@@ -139,12 +140,12 @@ func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.Ol
 			}
 			switch {
 			case !print:
-			case h.env.JSON:
+			case h.Env.JSON:
 				shown := shownOld{Session: s.ID, Updated: cli.UnixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
 				if s.Err != nil {
 					shown.Left = fault.CodeOf(s.Err).String()
 				}
-				if err := h.env.PrintJSON(shown); err != nil {
+				if err := h.Env.PrintJSON(shown); err != nil {
 					return found, err
 				}
 			default:
@@ -153,13 +154,13 @@ func listOlder(ctx context.Context, h *homeFlags, sp *client.Space, o *client.Ol
 		}
 	}
 	if print && len(rows) > 1 {
-		err = cli.WriteTable(h.env.Out, rows)
+		err = cli.WriteTable(h.Env.Out, rows)
 	}
 	return found, err
 }
 
 // reportOlder ends a dry run, or a run that has nothing to do.
-func reportOlder(_ context.Context, h *homeFlags, found foundOlder, f olderFlags, key string) error {
+func reportOlder(_ context.Context, h *home.Folder, found foundOlder, f olderFlags, key string) error {
 	line := "there is no session in which nothing has changed for " + humantime.Duration(f.age)
 	if found.sessions > 0 {
 		line = fmt.Sprintf("%s would be deleted%s", cli.Plural(found.sessions, "session"), found.extent())
@@ -170,9 +171,9 @@ func reportOlder(_ context.Context, h *homeFlags, found foundOlder, f olderFlags
 	if found.running > 0 {
 		line += fmt.Sprintf("; %d left, since a turn is running in them", found.running)
 	}
-	fmt.Fprintln(h.env.Err, line)
-	if h.env.JSON && !f.dryRun {
-		return h.env.PrintJSON(removedOlder{})
+	fmt.Fprintln(h.Env.Err, line)
+	if h.Env.JSON && !f.dryRun {
+		return h.Env.PrintJSON(removedOlder{})
 	}
 	return nil
 }
@@ -182,7 +183,7 @@ func reportOlder(_ context.Context, h *homeFlags, found foundOlder, f olderFlags
 const removalGrace = 5 * time.Second
 
 // removeListed does what o says to the old sessions, of which total were counted, and prints the sum.
-func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.OlderOptions, total int) error {
+func removeListed(ctx context.Context, h *home.Folder, sp *client.Space, o client.OlderOptions, total int) error {
 	calls, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(removalGrace, giveUp) })()
@@ -190,7 +191,7 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 	if o.Remove == client.PurgeOlder {
 		label = "sessions purged"
 	}
-	bar := cli.NewProgress(h.env, label, total)
+	bar := cli.NewProgress(h.Env, label, total)
 	defer bar.Clear()
 	sum := removedOlder{}
 	var stopped, first error
@@ -209,7 +210,7 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 			}
 			sum.Failed++
 			first = cmp.Or(first, s.Err)
-			fmt.Fprintf(h.env.Err, "%s: %s\n", s.ID, cli.SanitizeLine(s.Err.Error()))
+			fmt.Fprintf(h.Env.Err, "%s: %s\n", s.ID, cli.SanitizeLine(s.Err.Error()))
 		}
 		bar.Set(min(sum.Deleted+sum.Purged+sum.Unchanged+sum.Left+sum.Failed, total), total)
 		if stopped = err; err == nil && ctx.Err() != nil && page.Next != "" {
@@ -230,9 +231,9 @@ func removeListed(ctx context.Context, h *homeFlags, sp *client.Space, o client.
 	return err
 }
 
-func printRemoved(h *homeFlags, sum removedOlder, o client.OlderOptions) error {
-	if h.env.JSON {
-		return h.env.PrintJSON(sum)
+func printRemoved(h *home.Folder, sum removedOlder, o client.OlderOptions) error {
+	if h.Env.JSON {
+		return h.Env.PrintJSON(sum)
 	}
 	line := "deleted " + cli.Plural(sum.Deleted, "session")
 	if o.Remove == client.PurgeOlder {
@@ -247,6 +248,6 @@ func printRemoved(h *homeFlags, sum removedOlder, o client.OlderOptions) error {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.say))
 		}
 	}
-	_, err := fmt.Fprintln(h.env.Out, strings.Join(parts, "; "))
+	_, err := fmt.Fprintln(h.Env.Out, strings.Join(parts, "; "))
 	return err
 }

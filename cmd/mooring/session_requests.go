@@ -14,9 +14,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-func sessionRequestsCmd(h *homeFlags) *cobra.Command {
+func sessionRequestsCmd(h *home.Folder) *cobra.Command {
 	var o client.RequestOptions
 	var follow bool
 	cmd := &cobra.Command{
@@ -25,11 +26,11 @@ func sessionRequestsCmd(h *homeFlags) *cobra.Command {
 		Long: "List the requests of a session that are open or claimed, in the order in which they were asked:\n" +
 			"id, kind, state, who asked, and what, and the choices that there are. --all lists those that have ended, too, with their answers. --follow goes on\n" +
 			"with each that changes, until stopped. With --json each line is an object with all of a\n" +
-			"request: its choices, the digest of what it asks, and its answer. It takes the right read.\n\n" + refHelp,
+			"request: its choices, the digest of what it asks, and its answer. It takes the right read.\n\n" + home.RefHelp,
 		Example: "  mooring session requests ses_01J…\n  mooring session requests @phone.ref --kinds permission,question --follow --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return listRequests(ctx, h, s, o, follow)
 			})
 		},
@@ -71,7 +72,7 @@ func showRequest(r *client.Request) shownRequest {
 	return shown
 }
 
-func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client.RequestOptions, follow bool) error {
+func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o client.RequestOptions, follow bool) error {
 	list := s.ListRequests(ctx, o)
 	if follow {
 		list = s.FollowRequests(ctx, o)
@@ -85,10 +86,10 @@ func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client
 		printed++
 		row := []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(payloadText(r.Payload)), answerCell(r)}
 		switch {
-		case h.env.JSON:
-			err = h.env.PrintJSON(showRequest(r))
+		case h.Env.JSON:
+			err = h.Env.PrintJSON(showRequest(r))
 		case follow:
-			_, err = fmt.Fprintln(h.env.Out, strings.Join(row, "\t"))
+			_, err = fmt.Fprintln(h.Env.Out, strings.Join(row, "\t"))
 		default:
 			rows = append(rows, row)
 		}
@@ -97,13 +98,13 @@ func listRequests(ctx context.Context, h *homeFlags, s *client.Session, o client
 		}
 	}
 	switch {
-	case h.env.JSON || follow:
+	case h.Env.JSON || follow:
 		return nil
 	case printed == 0:
-		fmt.Fprintln(h.env.Err, "nothing is asked")
+		fmt.Fprintln(h.Env.Err, "nothing is asked")
 		return nil
 	}
-	return cli.WriteTable(h.env.Out, rows)
+	return cli.WriteTable(h.Env.Out, rows)
 }
 
 // answerCell returns what a table shows of a request's answer: what was chosen and said, or among what may be chosen.

@@ -13,11 +13,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-func sessionRevertCmd(h *homeFlags) *cobra.Command {
+func sessionRevertCmd(h *home.Folder) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "revert REF --to message/ID|part/MESSAGE/ID|CURSOR",
@@ -28,7 +29,7 @@ func sessionRevertCmd(h *homeFlags) *cobra.Command {
 			"among them end as aborted. Nothing else is hidden: other keys stay, and the log has all of it\n" +
 			"(purge removes a value for good). unrevert shows it again, until a new message is put or a\n" +
 			"turn begins: then what is hidden leaves the state. Reverting again moves the point. It takes\n" +
-			"the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
+			"the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session revert ses_01J… --to message/msg_3\n  mooring session revert @owner-of-session.ref --to 120",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,12 +65,12 @@ func revertOp(to string) (func(*client.Batch), error) {
 	return func(b *client.Batch) { b.Revert(to) }, nil
 }
 
-func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
+func sessionUnrevertCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "unrevert REF",
 		Short: "Show again what revert has hidden",
 		Long: "Show again what revert has hidden, as long as no message was put and no turn begun since. It\n" +
-			"takes the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + refHelp,
+			"takes the right revert, and a ref that shows all of the session. It goes through the outbox.\n\n" + home.RefHelp,
 		Example: "  mooring session unrevert ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,9 +86,9 @@ func sessionUnrevertCmd(h *homeFlags) *cobra.Command {
 }
 
 // runSingle commits an op, waits for its outcome and prints it.
-func runSingle(ctx context.Context, h *homeFlags, arg string, f singleOp) error {
-	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
-		s, err := h.session(ctx, c, arg)
+func runSingle(ctx context.Context, h *home.Folder, arg string, f singleOp) error {
+	return h.WithRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
+		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return err
 		}

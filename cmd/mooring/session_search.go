@@ -12,12 +12,13 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/search"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-func sessionSearchCmd(h *homeFlags) *cobra.Command {
+func sessionSearchCmd(h *home.Folder) *cobra.Command {
 	limit := session.DefaultFound
 	cmd := &cobra.Command{
 		Use:   "search REF WORDS...",
@@ -28,7 +29,7 @@ func sessionSearchCmd(h *homeFlags) *cobra.Command {
 			"word, as name in user_name and userName; so are characters of scripts without spaces, and emoji.\n" +
 			"The words of one argument, as \"two words\", are found one after the other. With --json each line is\n" +
 			"an object: that of ls, the place of the text in the value as a JSON Pointer, and the excerpt, in\n" +
-			"turn what is beside a match and a match.\n\n" + refHelp,
+			"turn what is beside a match and a match.\n\n" + home.RefHelp,
 		Example: "  mooring session search ses_01J… login fails\n  mooring session search @reader.ref \"connection refused\" --limit 0 --json",
 		Args:    cli.ArgCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +46,7 @@ func sessionSearchCmd(h *homeFlags) *cobra.Command {
 			if limit < 0 {
 				return fault.Usage.With("--limit is how many to find; 0 is all")
 			}
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return searchSession(ctx, h, s, query, limit)
 			})
 		},
@@ -61,7 +62,7 @@ type shownFound struct {
 	Excerpt []string `json:"excerpt"`
 }
 
-func searchSession(ctx context.Context, h *homeFlags, s *client.Session, query string, limit int) error {
+func searchSession(ctx context.Context, h *home.Folder, s *client.Session, query string, limit int) error {
 	found, waiting := 0, false
 	for after, more := "", true; more; {
 		most := session.MaxFound
@@ -74,32 +75,32 @@ func searchSession(ctx context.Context, h *homeFlags, s *client.Session, query s
 		}
 		if page.Indexing && after == "" {
 			if !waiting {
-				fmt.Fprintln(h.env.Err, "the session is large: making its index, which later searches use")
+				fmt.Fprintln(h.Env.Err, "the session is large: making its index, which later searches use")
 			}
 			waiting = true
 			continue
 		}
 		var rows [][]string
 		for _, e := range page.Found {
-			if h.env.JSON {
-				if err := h.env.PrintJSON(shownFound{showEntry(e.EntryInfo), e.Place, e.Excerpt}); err != nil {
+			if h.Env.JSON {
+				if err := h.Env.PrintJSON(shownFound{showEntry(e.EntryInfo), e.Place, e.Excerpt}); err != nil {
 					return err
 				}
 				continue
 			}
 			rows = append(rows, []string{e.Key, cli.OrDash(cli.ClipLine(e.Actor)), cli.SanitizeLine(strings.Join(e.Excerpt, ""))})
 		}
-		if err := cli.WriteTable(h.env.Out, rows); err != nil {
+		if err := cli.WriteTable(h.Env.Out, rows); err != nil {
 			return err
 		}
 		found += len(page.Found)
 		if after, more = page.Next, page.Next != ""; more && limit > 0 && found == limit {
-			fmt.Fprintln(h.env.Err, "there may be others: --limit 0 finds all")
+			fmt.Fprintln(h.Env.Err, "there may be others: --limit 0 finds all")
 			more = false
 		}
 	}
-	if found == 0 && !h.env.JSON {
-		fmt.Fprintln(h.env.Err, "nothing is found")
+	if found == 0 && !h.Env.JSON {
+		fmt.Fprintln(h.Env.Err, "nothing is found")
 	}
 	return nil
 }

@@ -19,23 +19,24 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/internal/jsontable"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func sessionShowCmd(h *homeFlags) *cobra.Command {
+func sessionShowCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show REF",
 		Short: "Show counts, turns, and the values of your own kinds",
 		Long: "Show a session's counts, its cursor, the turns that were begun and their states, what the\n" +
 			"ref allows, and the first 100 values of kinds of your own, by key: who changed each last and\n" +
 			"when, and the value as tidy JSON; a list of objects with the same members is a table.\n" +
-			"session ls lists all keys.\n\n" + refHelp,
+			"session ls lists all keys.\n\n" + home.RefHelp,
 		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return showSession(ctx, h, s) })
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return showSession(ctx, h, s) })
 		},
 	}
 }
@@ -67,7 +68,7 @@ const (
 	showColumns = 12
 )
 
-func showSession(ctx context.Context, h *homeFlags, s *client.Session) error {
+func showSession(ctx context.Context, h *home.Folder, s *client.Session) error {
 	d, err := s.Describe(ctx)
 	if err != nil {
 		return err
@@ -107,8 +108,8 @@ func showSession(ctx context.Context, h *homeFlags, s *client.Session) error {
 			shown.Values = append(shown.Values, showEntry(e))
 		}
 	}
-	if h.env.JSON {
-		return h.env.PrintJSON(shown)
+	if h.Env.JSON {
+		return h.Env.PrintJSON(shown)
 	}
 	if err := printShown(h, d.Session, &shown); err != nil {
 		return err
@@ -116,7 +117,7 @@ func showSession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	return printValues(h, &shown)
 }
 
-func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
+func printShown(h *home.Folder, info client.SessionInfo, s *shownSession) error {
 	rows := [][]string{{"session", s.ID}}
 	add := func(name, value string) {
 		if value != "" {
@@ -143,7 +144,7 @@ func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 	if len(s.Turns) == 0 {
 		add("turns", "none begun")
 	}
-	if err := cli.WriteTable(h.env.Out, rows); err != nil || len(s.Turns) == 0 {
+	if err := cli.WriteTable(h.Env.Out, rows); err != nil || len(s.Turns) == 0 {
 		return err
 	}
 	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
@@ -154,12 +155,12 @@ func printShown(h *homeFlags, info client.SessionInfo, s *shownSession) error {
 		}
 		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
 	}
-	fmt.Fprintln(h.env.Out)
-	return cli.WriteTable(h.env.Out, turns)
+	fmt.Fprintln(h.Env.Out)
+	return cli.WriteTable(h.Env.Out, turns)
 }
 
 // printValues prints the values of own kinds.
-func printValues(h *homeFlags, s *shownSession) error {
+func printValues(h *home.Folder, s *shownSession) error {
 	for _, e := range s.Values {
 		by := cli.OrDash(cli.ClipLine(cmp.Or(e.Actor, e.Ref)))
 		at := time.Time{}
@@ -170,13 +171,13 @@ func printValues(h *homeFlags, s *shownSession) error {
 		if c := e.Claim; c != nil {
 			claimed = "  claimed by " + c.String()
 		}
-		fmt.Fprintf(h.env.Out, "\n%s  cursor %d  %s  %s%s\n", e.Key, e.Cursor, by, cli.FormatTime(at), claimed)
-		if err := printValue(h.env.Out, e.Payload); err != nil {
+		fmt.Fprintf(h.Env.Out, "\n%s  cursor %d  %s  %s%s\n", e.Key, e.Cursor, by, cli.FormatTime(at), claimed)
+		if err := printValue(h.Env.Out, e.Payload); err != nil {
 			return err
 		}
 	}
 	if s.MoreValues > 0 {
-		fmt.Fprintf(h.env.Out, "\nand %s: mooring session ls lists all\n", cli.Plural(s.MoreValues, "more value"))
+		fmt.Fprintf(h.Env.Out, "\nand %s: mooring session ls lists all\n", cli.Plural(s.MoreValues, "more value"))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -27,7 +28,7 @@ type tailFlags struct {
 	keys      []string
 }
 
-func sessionTailCmd(h *homeFlags) *cobra.Command {
+func sessionTailCmd(h *home.Folder) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail REF",
@@ -40,12 +41,12 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			"detects that by the events' hashes, and so does --from N:HASH, with the hash that --json\n" +
 			"printed for event N: then tail ends with server_behind. With --start-over it instead prints\n" +
 			"one line (method startOver) and the session's present state, a line for each key (method\n" +
-			"state), and continues from there. It does the same if the log no longer reaches back to N.\n\n" + refHelp,
+			"state), and continues from there. It does the same if the log no longer reaches back to N.\n\n" + home.RefHelp,
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow\n" +
 			"  mooring session tail @reader.ref --from 120:5f0c… --follow --start-over --json",
 		Args: cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if f.follow {
 					return explainTrimmed(followEvents(ctx, h, s, &f))
 				}
@@ -72,8 +73,8 @@ func explainTrimmed(err error) error {
 }
 
 // printTail prints the present events.
-func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.env.Out)
+func printTail(ctx context.Context, h *home.Folder, s *client.Session, f *tailFlags) error {
+	out := bufio.NewWriter(h.Env.Out)
 	at, end, over := f.from, uint64(0), false
 	for {
 		page, err := s.EventsOf(ctx, at, f.keys, tailPage)
@@ -109,16 +110,16 @@ func printTail(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlag
 }
 
 // followEvents prints the present events, then new ones until it is interrupted, which is not an error.
-func followEvents(ctx context.Context, h *homeFlags, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.env.Out)
+func followEvents(ctx context.Context, h *home.Folder, s *client.Session, f *tailFlags) error {
+	out := bufio.NewWriter(h.Env.Out)
 	troubled, last := false, f.from
 	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Keys: f.keys, Trouble: func(err error) {
 		switch code := fault.CodeOf(err); {
-		case h.env.JSON:
+		case h.Env.JSON:
 		case code == fault.ServerBehind || code == fault.CursorExpired:
-			fmt.Fprintf(h.env.Err, "starting over: %v\n", err)
+			fmt.Fprintf(h.Env.Err, "starting over: %v\n", err)
 		case !troubled:
-			fmt.Fprintf(h.env.Err, "no connection (%v); continuing when there is one\n", err)
+			fmt.Fprintf(h.Env.Err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}}
@@ -159,8 +160,8 @@ type shownKey struct {
 }
 
 // printState prints the state that replaces all events printed before.
-func printState(h *homeFlags, out *bufio.Writer, state *client.State) error {
-	if !h.env.JSON {
+func printState(h *home.Folder, out *bufio.Writer, state *client.State) error {
+	if !h.Env.JSON {
 		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // the writer keeps its error
 		for i := range state.Entries {
 			fmt.Fprintf(out, "%d\tstate\t%s\t-\n", state.Entries[i].Cursor, state.Entries[i].Key)
@@ -210,15 +211,15 @@ type shownMark struct {
 	Hash   string `json:"hash,omitempty"`
 }
 
-func printEvent(h *homeFlags, out *bufio.Writer, e *client.Event) error {
+func printEvent(h *home.Folder, out *bufio.Writer, e *client.Event) error {
 	if e.Hidden {
-		if h.env.JSON {
+		if h.Env.JSON {
 			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})
 		}
 		_, err := fmt.Fprintf(out, "%d\t(not shown)\n", e.Cursor)
 		return err
 	}
-	if !h.env.JSON {
+	if !h.Env.JSON {
 		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, cli.OrDash(e.Key), cli.OrDash(cli.ClipLine(e.Actor)))
 		return err
 	}

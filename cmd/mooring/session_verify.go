@@ -12,9 +12,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-func sessionVerifyCmd(h *homeFlags) *cobra.Command {
+func sessionVerifyCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify REF",
 		Short: "Check a session's log against its hash chain, and its state against the log",
@@ -24,11 +25,11 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 			"name faults and exit with 1. The log itself explains payloads that were purged. Keep cursor\n" +
 			"and hash elsewhere to be able to detect a log that was written anew as a whole.\n\n" +
 			"If the log was trimmed, or the ref shows only a part of it, that part is checked, and the\n" +
-			"output says what was not.\n\n" + refHelp,
+			"output says what was not.\n\n" + home.RefHelp,
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return verifySession(ctx, h, s) })
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return verifySession(ctx, h, s) })
 		},
 	}
 }
@@ -55,11 +56,11 @@ type shownVerification struct {
 	Open     []string       `json:"not_verified,omitempty"`
 }
 
-func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
+func verifySession(ctx context.Context, h *home.Folder, s *client.Session) error {
 	var bar *cli.Progress
 	v, err := s.Verify(ctx, func(cursor, end uint64) {
 		if bar == nil {
-			bar = cli.NewProgress(h.env, "events", int(end))
+			bar = cli.NewProgress(h.Env, "events", int(end))
 		}
 		bar.Set(int(cursor), int(end))
 	})
@@ -75,18 +76,18 @@ func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	for _, f := range v.Findings {
 		shown.Findings = append(shown.Findings, shownFinding(f))
 	}
-	if h.env.JSON {
-		return errors.Join(h.env.PrintJSON(shown), v.Err())
+	if h.Env.JSON {
+		return errors.Join(h.Env.PrintJSON(shown), v.Err())
 	}
 	rows := [][]string{{"session", shown.Session}, {"cursor", strconv.FormatUint(v.Cursor, 10)}, {"head", shown.Head}}
 	if shown.State != "" {
 		rows = append(rows, []string{"state", shown.State})
 	}
-	if err := cli.WriteTable(h.env.Out, rows); err != nil {
+	if err := cli.WriteTable(h.Env.Out, rows); err != nil {
 		return err
 	}
 	for _, label := range v.Unverified {
-		fmt.Fprintf(h.env.Out, "not verified: %s\n", label)
+		fmt.Fprintf(h.Env.Out, "not verified: %s\n", label)
 	}
 	if err := v.Err(); err != nil {
 		return err
@@ -98,6 +99,6 @@ func verifySession(ctx context.Context, h *homeFlags, s *client.Session) error {
 	if shown.State != "" {
 		message += "; state hash " + shown.State
 	}
-	_, err = fmt.Fprintln(h.env.Out, message)
+	_, err = fmt.Fprintln(h.Env.Out, message)
 	return err
 }

@@ -14,12 +14,13 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
-func sessionWebhookCmd(h *homeFlags) *cobra.Command {
+func sessionWebhookCmd(h *home.Folder) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhook",
 		Short: "Have the server call a webhook when something is asked or answered, or a turn is over",
@@ -34,7 +35,7 @@ func sessionWebhookCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func webhookAddCmd(h *homeFlags) *cobra.Command {
+func webhookAddCmd(h *home.Folder) *cobra.Command {
 	var id, secretFile string
 	var on []string
 	cmd := &cobra.Command{
@@ -45,7 +46,7 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 			"not there: it is for the receiver, and the server shows it to nobody. It begins with the requests that are open, is sent at\n" +
 			"least once, in order, with the same webhook-id if it is sent again, and tried for three days, with pauses up to an\n" +
 			"hour; then, or after an answer 410, the webhook ends. No redirect is followed. It also ends with the\n" +
-			"owner's ref, when that is revoked or rotated. The same command again changes nothing.\n\n" + refHelp,
+			"owner's ref, when that is revoked or rotated. The same command again changes nothing.\n\n" + home.RefHelp,
 		Example: "  mooring session webhook add ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret\n" +
 			"  mooring session webhook add @srv/owner.ref/ses_01J… https://example.org/hooks/7 --webhook-secret hook.secret --on request.open",
 		Args: cli.ArgCount(2, 2),
@@ -59,11 +60,11 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 			if err := webhook.CheckURL(args[1], true); err != nil { // the server looks closer
 				return err
 			}
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if _, err := s.Webhooks(ctx); err != nil { // before a secret is made that nobody takes
 					return err
 				}
-				secret, err := h.env.WebhookSecret(ctx, secretFile)
+				secret, err := h.Env.WebhookSecret(ctx, secretFile)
 				if err != nil {
 					return err
 				}
@@ -78,10 +79,10 @@ func webhookAddCmd(h *homeFlags) *cobra.Command {
 				switch {
 				case info.Ended != "":
 					return fault.AlreadyExists.With("the webhook was registered before, and has ended (%s): remove %s, and add it again", cli.SanitizeLine(info.Ended), cli.SanitizeLine(info.ID))
-				case h.env.JSON:
-					return h.env.PrintJSON(shownWebhook(&info))
+				case h.Env.JSON:
+					return h.Env.PrintJSON(shownWebhook(&info))
 				}
-				_, err = fmt.Fprintln(h.env.Out, cli.SanitizeLine(info.ID))
+				_, err = fmt.Fprintln(h.Env.Out, cli.SanitizeLine(info.ID))
 				return err
 			})
 		},
@@ -100,22 +101,22 @@ func webhookID(w *client.Webhook) string {
 	return "whk_" + hex.EncodeToString(sum[:8])
 }
 
-func webhookListCmd(h *homeFlags) *cobra.Command {
+func webhookListCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list REF",
 		Short: "List the webhooks of a session, and how they do",
 		Long: "List the webhooks of a session, the first registered first: whether each delivers, since when it has failed and\n" +
 			"with what kind of error, when it is tried again, or why it has ended. A server without --webhooks calls\n" +
-			"none of them. With --json each line is an object.\n\n" + refHelp,
+			"none of them. With --json each line is an object.\n\n" + home.RefHelp,
 		Example: "  mooring session webhook list ses_01J…",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listWebhooks(ctx, h, s) })
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error { return listWebhooks(ctx, h, s) })
 		},
 	}
 }
 
-func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
+func listWebhooks(ctx context.Context, h *home.Folder, s *client.Session) error {
 	list, err := s.Webhooks(ctx)
 	if err != nil {
 		return err
@@ -123,8 +124,8 @@ func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
 	rows := [][]string{{"ID", "URL", "ON", "STATE", "DELIVERED", "NEXT TRY"}}
 	for i := range list {
 		w := &list[i]
-		if h.env.JSON {
-			if err := h.env.PrintJSON(shownWebhook(w)); err != nil {
+		if h.Env.JSON {
+			if err := h.Env.PrintJSON(shownWebhook(w)); err != nil {
 				return err
 			}
 			continue
@@ -142,13 +143,13 @@ func listWebhooks(ctx context.Context, h *homeFlags, s *client.Session) error {
 		rows = append(rows, []string{w.ID, cli.ClipLine(w.URL), strings.Join(w.Kinds, ","), cli.SanitizeLine(state), cli.FormatTime(w.Delivered), next})
 	}
 	switch {
-	case h.env.JSON:
+	case h.Env.JSON:
 		return nil
 	case len(rows) == 1:
-		fmt.Fprintln(h.env.Err, "the session has no webhooks")
+		fmt.Fprintln(h.Env.Err, "the session has no webhooks")
 		return nil
 	}
-	return cli.WriteTable(h.env.Out, rows)
+	return cli.WriteTable(h.Env.Out, rows)
 }
 
 // webhookJSON is a webhook as --json prints it. Times are Unix ms.
@@ -178,19 +179,19 @@ func shownWebhook(w *client.WebhookInfo) webhookJSON {
 	return shown
 }
 
-func webhookRemoveCmd(h *homeFlags) *cobra.Command {
+func webhookRemoveCmd(h *home.Folder) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove REF ID",
 		Short: "Remove a webhook of a session",
 		Long: "Remove a webhook, by its id. A notice that is being sent may still arrive; none after it is sent.\n" +
-			"One that is not there is no error.\n\n" + refHelp,
+			"One that is not there is no error.\n\n" + home.RefHelp,
 		Example: "  mooring session webhook remove ses_01J… whk_0f3a…",
 		Args:    cli.ArgCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				removed, err := s.RemoveWebhook(ctx, args[1])
 				if err == nil && !removed {
-					fmt.Fprintln(h.env.Err, "the session has no such webhook")
+					fmt.Fprintln(h.Env.Err, "the session has no such webhook")
 				}
 				return err
 			})

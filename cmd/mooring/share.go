@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -59,7 +60,7 @@ func shareCmd(env *cli.Env) *cobra.Command {
 			"names. They are given as REF/ID. It ends in all of them at once. It does not go with --from,\n" +
 			"--message and keys.\n\n" +
 			"--to names a new file. It is written when the share is durable, with or without a server; if\n" +
-			"the server refuses the share there is no file.\n\n" + refHelp,
+			"the server refuses the share there is no file.\n\n" + home.RefHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
@@ -69,7 +70,7 @@ func shareCmd(env *cli.Env) *cobra.Command {
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
 		Args: cli.ArgCount(1, 1),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, ask, answer, break, schema; of a space create, list, share, revoke; with commas (required)")
 	cli.DurationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
@@ -101,11 +102,11 @@ func shareCmd(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.WithRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return shareRef(ctx, h, c, args[0], o, f.file)
 		})
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
@@ -165,8 +166,8 @@ func (f *shareFlags) check(rights, children capability.Rights) error {
 // shareFlagNames replaces the names of arguments by those of flags.
 var shareFlagNames = strings.NewReplacer("_keys", "-keys", "children: ", "child-rights: ", "children and ", "with-children and ")
 
-func shareRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, o client.ShareOptions, name string) error {
-	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Share)
+func shareRef(ctx context.Context, h *home.Folder, c *client.Client, arg string, o client.ShareOptions, name string) error {
+	s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.Share)
 	if err != nil {
 		return err
 	}
@@ -187,9 +188,9 @@ func shareRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, o
 	}
 	b := s.Batch()
 	ref, _ := b.Share(o)
-	queued, refused, err := h.commitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
+	queued, refused, err := h.CommitRef(ctx, c, b, ref, file, "share", "the ref works as soon as it has arrived")
 	if refused != nil {
-		return h.explainRefUsed(ctx, c, arg, s, capability.Share, refused)
+		return h.ExplainRefUsed(ctx, c, arg, s, capability.Share, refused)
 	}
 	if err != nil {
 		return err
@@ -198,16 +199,16 @@ func shareRef(ctx context.Context, h *homeFlags, c *client.Client, arg string, o
 }
 
 // printShared prints the new ref, or its id if the text is in a file.
-func printShared(h *homeFlags, ref capability.Ref, file string, queued bool) error {
+func printShared(h *home.Folder, ref capability.Ref, file string, queued bool) error {
 	shown := map[string]any{"ref": ref.ID, "id": ref.ID, "queued": queued}
 	text := ref.Text()
 	if file == "" {
 		shown["text"] = text
 	} else {
 		text = ref.ID
-		fmt.Fprintf(h.env.Err, "the ref is in %s\n", file)
+		fmt.Fprintf(h.Env.Err, "the ref is in %s\n", file)
 	}
-	return h.env.Print(shown, "%s\n", text)
+	return h.Env.Print(shown, "%s\n", text)
 }
 
 // appendable are the methods that --methods takes.

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -52,10 +53,10 @@ func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.okAs(agent, "", "key", "--json")), &shown); err != nil || shown.Key != key {
 		t.Errorf("a second time it is %q, %v", shown.Key, err)
 	}
-	if info, err := os.Stat(filepath.Join(agent, sealKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(agent, home.SealKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file: %v, %v", info.Mode(), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(agent, "."+sealKeyFile+"-*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(agent, "."+home.SealKeyFile+"-*")); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
 
@@ -82,11 +83,11 @@ func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
 	r.fails(cli.ExitUsage, "--seal", "share", id, "--rights", "read", "--seal", key[1:])
 
 	// A key that is no key is told, and not shown.
-	if err := os.WriteFile(filepath.Join(thief, sealKeyFile), []byte("not-a-key"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(thief, home.SealKeyFile), []byte("not-a-key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got := r.runAs(thief, "", "redeem", ref)
-	if got.code != cli.ExitUsage || !strings.Contains(got.err, sealKeyFile) || strings.Contains(got.err, "not-a-key") {
+	if got.code != cli.ExitUsage || !strings.Contains(got.err, home.SealKeyFile) || strings.Contains(got.err, "not-a-key") {
 		t.Errorf("a broken key file: %d %s", got.code, got.err)
 	}
 }

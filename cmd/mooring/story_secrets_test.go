@@ -26,6 +26,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -70,14 +71,14 @@ func (s *secrecy) learn(home string) {
 }
 
 // learnKey takes the private key of a home folder, if there is one.
-func (s *secrecy) learnKey(home string) {
+func (s *secrecy) learnKey(dir string) {
 	s.t.Helper()
-	key, err := readSealKey(home)
+	key, err := home.ReadSealKey(dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if key != nil {
-		s.secrets["the seal key in "+filepath.Base(home)] = key.Seed()
+		s.secrets["the seal key in "+filepath.Base(dir)] = key.Seed()
 	}
 }
 
@@ -292,10 +293,10 @@ func TestNoSecretIsShown(t *testing.T) {
 
 			s.secrets["a ref that never was"] = other.Reveal()
 			s.learnRef(srv.owner.Text())
-			for _, home := range []string{owner, agent, filepath.Join(dir, "third"), filepath.Join(dir, "programmed")} {
-				s.learn(home)
-				s.learnKey(home)
-				s.folder(home, "outbox.db", sealKeyFile)
+			for _, folder := range []string{owner, agent, filepath.Join(dir, "third"), filepath.Join(dir, "programmed")} {
+				s.learn(folder)
+				s.learnKey(folder)
+				s.folder(folder, "outbox.db", home.SealKeyFile)
 			}
 			s.folder(data, "owner.ref") // the SQLite file among it
 			if url != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
@@ -50,12 +51,12 @@ func watchCmd(env *cli.Env) *cobra.Command {
 			"What it has started ends with it.\n\n" +
 			"--webhook POSTs each to a URL, signed as in Standard Webhooks with the secret in the first line of\n" +
 			"--webhook-secret, which is made if the file is not there. It is tried for three days, with pauses up\n" +
-			"to an hour. No redirect is followed, and no private address is dialled, unless --allow-private.\n\n" + refHelp,
+			"to an hour. No redirect is followed, and no private address is dialled, unless --allow-private.\n\n" + home.RefHelp,
 		Example: "  mooring watch ses_01J…\n  mooring watch @phone.ref --on request.open --exec 'notify-send \"$MOORING_KIND in $MOORING_SESSION\"'\n" +
 			"  mooring watch ses_01J… --webhook https://example.org/hooks/7 --webhook-secret hook.secret",
 		Args: cli.ArgCount(1, maxWatched),
 	}
-	h := withHome(env, cmd)
+	h := home.AddFlags(env, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.command.Line, "exec", "", "the command line to run for each")
 	flags.StringSliceVar(&f.on, "on", notice.Types(), "the notices that are delivered")
@@ -80,27 +81,27 @@ func watchCmd(env *cli.Env) *cobra.Command {
 			return fault.Usage.With("--webhook and --webhook-secret go together")
 		}
 		for _, arg := range args {
-			if err := h.refArg(cmd.Context(), arg).err; err != nil {
+			if err := h.Arg(cmd.Context(), arg).Err; err != nil {
 				return err
 			}
 		}
-		return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return runWatch(ctx, h, c, args, &f) })
+		return h.WithClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return runWatch(ctx, h, c, args, &f) })
 	}
-	h.completeRefs(cmd)
+	h.CompleteRefs(cmd)
 	return cmd
 }
 
 // runWatch watches the sessions until ctx ends, or none can be watched any more.
-func runWatch(ctx context.Context, h *homeFlags, c *client.Client, args []string, f *watchFlags) error {
+func runWatch(ctx context.Context, h *home.Folder, c *client.Client, args []string, f *watchFlags) error {
 	sessions := make([]*client.Session, len(args))
 	for i, arg := range args {
-		s, err := h.session(ctx, c, arg)
+		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
 		sessions[i] = s
 	}
-	report := func(line string) { fmt.Fprintln(h.env.Err, cli.SanitizeLine(line)) }
+	report := func(line string) { fmt.Fprintln(h.Env.Err, cli.SanitizeLine(line)) }
 	dir, deliver, err := delivererOf(ctx, h, f, report)
 	if err != nil {
 		return err
@@ -131,11 +132,11 @@ func runWatch(ctx context.Context, h *homeFlags, c *client.Client, args []string
 }
 
 // delivererOf returns what delivers a notice, and the folder of positions; "" keeps none.
-func delivererOf(ctx context.Context, h *homeFlags, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
-	f.command.Out, f.command.Report, f.webhook.Report = h.env.Out, report, report
+func delivererOf(ctx context.Context, h *home.Folder, f *watchFlags, report func(string)) (dir string, deliver func(context.Context, *notice.Notice) error, err error) {
+	f.command.Out, f.command.Report, f.webhook.Report = h.Env.Out, report, report
 	switch {
 	case f.webhook.URL != "":
-		if f.webhook.Secret, err = h.env.WebhookSecret(ctx, f.secretFile); err != nil {
+		if f.webhook.Secret, err = h.Env.WebhookSecret(ctx, f.secretFile); err != nil {
 			return "", nil, err
 		}
 		f.webhook.Agent = "mooring/" + cli.Version()
@@ -149,7 +150,7 @@ func delivererOf(ctx context.Context, h *homeFlags, f *watchFlags, report func(s
 	default:
 		return "", func(_ context.Context, n *notice.Notice) error { return printNotice(h, n) }, nil
 	}
-	home, err := h.makeHomeDir()
+	home, err := h.MakeDir()
 	if err != nil {
 		return "", nil, err
 	}
@@ -164,25 +165,25 @@ func (f *watchFlags) name() string {
 }
 
 // sayTrouble returns a function that reports the first of the errors that are retried, until there is another.
-func sayTrouble(h *homeFlags, id string) func(error) {
+func sayTrouble(h *home.Folder, id string) func(error) {
 	said := fault.None
 	return func(err error) {
 		if code := fault.CodeOf(err); code != said {
 			said = code
-			fmt.Fprintln(h.env.Err, cli.SanitizeLine(fmt.Sprintf("%s: %v; it is tried again", id, err)))
+			fmt.Fprintln(h.Env.Err, cli.SanitizeLine(fmt.Sprintf("%s: %v; it is tried again", id, err)))
 		}
 	}
 }
 
 // printNotice prints a notice as a line.
-func printNotice(h *homeFlags, n *notice.Notice) error {
-	if h.env.JSON {
-		return h.env.PrintJSON(n)
+func printNotice(h *home.Folder, n *notice.Notice) error {
+	if h.Env.JSON {
+		return h.Env.PrintJSON(n)
 	}
 	about := n.Data.Message
 	if n.Data.Request != "" {
 		about = n.Data.Request + "\t" + n.Data.Kind
 	}
-	_, err := fmt.Fprintf(h.env.Out, "%s\t%s\t%s\n", n.Type, n.Data.Session, about)
+	_, err := fmt.Fprintf(h.Env.Out, "%s\t%s\t%s\n", n.Type, n.Data.Session, about)
 	return err
 }

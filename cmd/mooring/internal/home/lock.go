@@ -1,6 +1,6 @@
-// The lock under which one import at a time finds or creates its session in a home folder.
+// Locks of the home folder: of imports, while one finds or creates its session, and of relays, of which one runs at a time.
 
-package main
+package home
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/filelock"
 )
 
-// lockFolder waits for a folder's lock. The kernel releases it when the process ends. On a file system without locks it
+// Lock waits for a folder's lock. The kernel releases it when the process ends. On a file system without locks it
 // does nothing: of two first imports of one file at the same moment one may be refused (already_exists), and has
 // to be repeated.
-func lockFolder(ctx context.Context, name string) (unlock func(), err error) {
+func Lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		f, err := filelock.Open(name)
 		switch {

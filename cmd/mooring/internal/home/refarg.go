@@ -1,6 +1,6 @@
 // Resolution of a REF on a command line to a ref, a session or a space.
 
-package main
+package home
 
 import (
 	"context"
@@ -17,23 +17,23 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// refHelp is in the help of every command that takes a REF.
-const refHelp = "REF is a ref's text, @FILE that contains one, or the id of a session (or its external id, if it is\n" +
+// RefHelp is in the help of every command that takes a REF.
+const RefHelp = "REF is a ref's text, @FILE that contains one, or the id of a session (or its external id, if it is\n" +
 	"unambiguous) or of a ref that the home folder knows. Process lists show a text given as an\n" +
 	"argument, with its secret; use @FILE to avoid that. SPACE/ID is the session of that id by the\n" +
 	"right manage, where SPACE is a ref of its space, given as a REF: @srv/owner.ref/ses_01J…\n" +
 	"REF/ID is a session below that of REF, which was shared --with-children."
 
-// refArg is a parsed REF.
-type refArg struct {
+// Arg is a parsed REF.
+type Arg struct {
 	ref   capability.Ref
 	id    string // if it is not a ref's text
-	under string // what follows in SPACE/ID or REF/ID, of which ref and id are SPACE or REF: the id of a session, or of a ref of one
-	err   error
+	Under string // what follows in SPACE/ID or REF/ID, of which ref and id are SPACE or REF: the id of a session, or of a ref of one
+	Err   error  // why the text is no REF: BadRefText or Usage, or that of a read that was stopped
 }
 
-// inSpace reports whether the ref is one of a space.
-func (a *refArg) inSpace() bool {
+// InSpace reports whether the ref is one of a space.
+func (a *Arg) InSpace() bool {
 	if a.id == "" {
 		return capability.IsSpace(a.ref.Target())
 	}
@@ -43,23 +43,23 @@ func (a *refArg) inSpace() bool {
 // maxRefFile bounds a file with a ref, in bytes, including white space.
 const maxRefFile = 4096 + 16
 
-// ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept in
+// Ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept in
 // refArgs, since a pipe can be read once. Errors never contain the text.
-func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
-	got := h.refArg(ctx, arg)
-	if got.err == nil && got.under != "" {
-		got.err = fault.Usage.With("a session that is opened through another ref does not do here: give a ref to it, which mooring share SPACE/ID makes")
+func (h *Folder) Ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
+	got := h.Arg(ctx, arg)
+	if got.Err == nil && got.Under != "" {
+		got.Err = fault.Usage.With("a session that is opened through another ref does not do here: give a ref to it, which mooring share SPACE/ID makes")
 	}
-	return got.ref, got.id, got.err
+	return got.ref, got.id, got.Err
 }
 
-// refArg is ref, for SPACE/ID and REF/ID too.
-func (h *homeFlags) refArg(ctx context.Context, arg string) refArg {
+// Arg is Ref, for SPACE/ID and REF/ID too; its error is in the result.
+func (h *Folder) Arg(ctx context.Context, arg string) Arg {
 	got, known := h.refArgs[arg]
 	if !known {
 		got = readRefArg(ctx, arg)
 		if h.refArgs == nil {
-			h.refArgs = map[string]refArg{}
+			h.refArgs = map[string]Arg{}
 		}
 		h.refArgs[arg] = got
 	}
@@ -81,51 +81,51 @@ func cutOpened(text string) (outer, id string, ok bool) {
 	return outer, id, named && capability.IsSession(session)
 }
 
-func readRefArg(ctx context.Context, arg string) (a refArg) {
-	text := trimRef(arg)
+func readRefArg(ctx context.Context, arg string) (a Arg) {
+	text := TrimRef(arg)
 	if outer, id, ok := cutOpened(text); ok {
-		if a = readRefArg(ctx, outer); a.err != nil {
+		if a = readRefArg(ctx, outer); a.Err != nil {
 			return a
 		}
 		switch {
-		case a.under != "":
-			a.err = fault.Usage.With("REF/ID has one /: a session at any depth is named with the ref that reaches it")
-		case !a.inSpace() && !capability.IsSession(id):
-			a.err = fault.Usage.With("SPACE/REF-ID is a ref of a session of a space, and what comes before the / is no ref of a space")
+		case a.Under != "":
+			a.Err = fault.Usage.With("REF/ID has one /: a session at any depth is named with the ref that reaches it")
+		case !a.InSpace() && !capability.IsSession(id):
+			a.Err = fault.Usage.With("SPACE/REF-ID is a ref of a session of a space, and what comes before the / is no ref of a space")
 		}
-		a.under = id
+		a.Under = id
 		return a
 	}
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
 		data, err := cli.ReadFileLimited(ctx, name, maxRefFile)
 		if errors.Is(err, cli.ErrStopped) {
-			a.err = err
+			a.Err = err
 			return a
 		}
 		if err != nil {
-			a.err = fault.BadRefText.Because(err, "%v", err)
+			a.Err = fault.BadRefText.Because(err, "%v", err)
 			return a
 		}
-		text = trimRef(string(data))
+		text = TrimRef(string(data))
 		switch {
 		case text == "":
-			a.err = fault.BadRefText.With("%s is empty: it should hold a ref's text", name)
+			a.Err = fault.BadRefText.With("%s is empty: it should hold a ref's text", name)
 		case strings.Count(text, "://") > 1 && strings.ContainsAny(text, " \t\r\n"):
-			a.err = fault.BadRefText.With("%s holds more than one ref: name a file with one", name)
+			a.Err = fault.BadRefText.With("%s holds more than one ref: name a file with one", name)
 		default:
-			a.ref, a.err = parseRefText(text)
-			if a.err != nil {
-				a.err = fault.CodeOf(a.err).Because(a.err, "%s: %s", name, cli.MessageOf(a.err))
+			a.ref, a.Err = parseRefText(text)
+			if a.Err != nil {
+				a.Err = fault.CodeOf(a.Err).Because(a.Err, "%s: %s", name, cli.MessageOf(a.Err))
 			}
 		}
 		return a
 	}
 	switch {
 	case text == "":
-		a.err = fault.Usage.With("REF is empty: give a ref's text, @FILE or an id")
+		a.Err = fault.Usage.With("REF is empty: give a ref's text, @FILE or an id")
 	case strings.Contains(text, "://"):
-		if a.ref, a.err = parseRefText(text); a.err != nil {
-			a.err = cli.UsageError{Err: a.err}
+		if a.ref, a.Err = parseRefText(text); a.Err != nil {
+			a.Err = cli.UsageError{Err: a.Err}
 		}
 	default:
 		a.id = text
@@ -133,8 +133,8 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 	return a
 }
 
-// trimRef removes the white space and marks that editors and terminals add around a text.
-func trimRef(text string) string {
+// TrimRef removes the white space and marks that editors and terminals add around a text.
+func TrimRef(text string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "\ufeff"))
 }
 
@@ -177,9 +177,9 @@ func parsePageAddress(text string) (ref capability.Ref, err error) {
 	return capability.ParseRef(ref.Address() + "/" + id + "#" + secret)
 }
 
-// savedRef returns the saved ref of an id: a ref's own, or its target's. Of several refs of a
+// SavedRef returns the saved ref of an id: a ref's own, or its target's. Of several refs of a
 // target it is one with the right want.
-func (h *homeFlags) savedRef(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
+func (h *Folder) SavedRef(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
 	if capability.Target(id) != "" {
 		saved, err = box.Ref(ctx, id)
 	} else {
@@ -206,22 +206,22 @@ func notSavedError(id string, err error) error {
 	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", label)
 }
 
-// passedSession is session, for a fork's source and a child's parent, which take a ref of the session's own.
-func (h *homeFlags) passedSession(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
-	if _, _, err := h.ref(ctx, arg); err != nil {
+// PassedSession is session, for a fork's source and a child's parent, which take a ref of the session's own.
+func (h *Folder) PassedSession(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	if _, _, err := h.Ref(ctx, arg); err != nil {
 		return nil, err
 	}
-	return h.session(ctx, c, arg)
+	return h.Session(ctx, c, arg)
 }
 
-// session returns the session of a REF. For a session's id each verb uses the saved ref that has
+// Session returns the session of a REF. For a session's id each verb uses the saved ref that has
 // the right it needs.
-func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
-	got := h.refArg(ctx, arg)
-	if got.err == nil && capability.IsSession(got.under) {
-		return h.opened(ctx, c, got, got.under)
+func (h *Folder) Session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	got := h.Arg(ctx, arg)
+	if got.Err == nil && capability.IsSession(got.Under) {
+		return h.Opened(ctx, c, got, got.Under)
 	}
-	ref, id, err := h.ref(ctx, arg)
+	ref, id, err := h.Ref(ctx, arg)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 		h.target = s.ID()
 		return s, nil
 	default:
-		saved, err := h.savedRef(ctx, c.Outbox(), id, 0)
+		saved, err := h.SavedRef(ctx, c.Outbox(), id, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -245,21 +245,21 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	return c.Session(ctx, ref)
 }
 
-// opened returns a session that is opened through the ref of SPACE/ID or REF/ID.
-func (h *homeFlags) opened(ctx context.Context, c *client.Client, arg refArg, id string) (*client.Session, error) {
+// Opened returns a session that is opened through the ref of SPACE/ID or REF/ID.
+func (h *Folder) Opened(ctx context.Context, c *client.Client, arg Arg, id string) (*client.Session, error) {
 	ref := arg.ref
 	if arg.id != "" {
 		want := capability.Manage
-		if !arg.inSpace() {
+		if !arg.InSpace() {
 			want = capability.Read
 		}
-		saved, err := h.savedRef(ctx, c.Outbox(), arg.id, want)
+		saved, err := h.SavedRef(ctx, c.Outbox(), arg.id, want)
 		if err != nil {
 			return nil, err
 		}
 		ref = saved.Ref
 	}
-	if !arg.inSpace() {
+	if !arg.InSpace() {
 		s, err := c.Session(ctx, ref)
 		if err != nil {
 			return nil, err
@@ -275,23 +275,23 @@ func (h *homeFlags) opened(ctx context.Context, c *client.Client, arg refArg, id
 	return sp.Open(id)
 }
 
-// sessionOrSpace returns the session or the space of a REF; the other is nil. Of several refs of
+// SessionOrSpace returns the session or the space of a REF; the other is nil. Of several refs of
 // a space it uses one with the right want.
-func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
-	if h.refArg(ctx, arg).under != "" {
-		s, err := h.session(ctx, c, arg)
+func (h *Folder) SessionOrSpace(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
+	if h.Arg(ctx, arg).Under != "" {
+		s, err := h.Session(ctx, c, arg)
 		return s, nil, err
 	}
-	ref, id, err := h.ref(ctx, arg)
+	ref, id, err := h.Ref(ctx, arg)
 	if err != nil {
 		return nil, nil, err
 	}
 	if id == "" && !capability.IsSpace(ref.Target()) || id != "" && !capability.IsSpace(id) && !capability.IsSpace(capability.Target(id)) {
-		s, err := h.session(ctx, c, arg)
+		s, err := h.Session(ctx, c, arg)
 		return s, nil, err
 	}
 	if id != "" {
-		saved, err := h.savedRef(ctx, c.Outbox(), id, want)
+		saved, err := h.SavedRef(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -302,10 +302,10 @@ func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg st
 	return nil, sp, err
 }
 
-// explainRefUsed adds to a refusal for a missing right which saved ref was used, if REF was a
+// ExplainRefUsed adds to a refusal for a missing right which saved ref was used, if REF was a
 // session's id.
-func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
-	_, id, _ := h.ref(ctx, arg)
+func (h *Folder) ExplainRefUsed(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
+	_, id, _ := h.Ref(ctx, arg)
 	if !errors.Is(err, fault.MissingRight) || id == "" || capability.Target(id) != "" {
 		return err
 	}
@@ -316,9 +316,12 @@ func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg st
 	return fmt.Errorf("%w (it went through ref %s, the best of the home folder's refs for the session)", err, saved.ID)
 }
 
+// ForgetTarget has explainNeverCreated add nothing to the errors to come.
+func (h *Folder) ForgetTarget() { h.target = "" }
+
 // explainNeverCreated adds to an error about a missing session that its creation was refused in
 // this outbox, which an offline command could not know.
-func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, err error) error {
+func (h *Folder) explainNeverCreated(ctx context.Context, c *client.Client, err error) error {
 	if h.target == "" || !errors.Is(err, fault.NotYetKnown) && !errors.Is(err, fault.NotFound) {
 		return err
 	}
@@ -341,8 +344,8 @@ func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, e
 	return why
 }
 
-// deadError returns the error of every call under a dead ref.
-func deadError(d client.Description) error {
+// DeadError returns the error of every call under a dead ref.
+func DeadError(d client.Description) error {
 	if d.Grant.Dead == fault.None {
 		return nil
 	}

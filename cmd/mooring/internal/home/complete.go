@@ -1,6 +1,6 @@
 // Shell completion: ids that the home folder knows, and the values of flags.
 
-package main
+package home
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// completeRefs completes REF, the first argument of cmd and of its subcommands, and the value of
+// CompleteRefs completes REF, the first argument of cmd and of its subcommands, and the value of
 // --owner. Arguments after REF are files, unless they are keys.
-func (h *homeFlags) completeRefs(cmd *cobra.Command) {
+func (h *Folder) CompleteRefs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		h.completeRefs(sub)
+		h.CompleteRefs(sub)
 	}
 	if strings.Contains(cmd.Use, " REF") {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			switch {
 			case len(args) == 0:
-				return h.refsWithPrefix(cmd.Context(), begun)
+				return h.RefsWithPrefix(cmd.Context(), begun)
 			case strings.Contains(cmd.Use, "KEY"), strings.Contains(cmd.Use, "PREFIX"):
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -35,14 +35,14 @@ func (h *homeFlags) completeRefs(cmd *cobra.Command) {
 	}
 	if cmd.Flags().Lookup("owner") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("owner", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
-			return h.refsWithPrefix(cmd.Context(), begun)
+			return h.RefsWithPrefix(cmd.Context(), begun)
 		})
 	}
 }
 
-// refsWithPrefix returns the ids with a prefix: of sessions and spaces, external ones, and of
+// RefsWithPrefix returns the ids with a prefix: of sessions and spaces, external ones, and of
 // refs if such an id is complete; and the files after an @.
-func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
+func (h *Folder) RefsWithPrefix(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
 	if name, isFile := strings.CutPrefix(begun, "@"); isFile {
 		return filesWithPrefix(name)
 	}
@@ -66,7 +66,7 @@ func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []st
 }
 
 // savedRefs returns the home folder's refs. It does not create an outbox.
-func (h *homeFlags) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
+func (h *Folder) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
 	_ = h.peekOutbox(ctx, func(ctx context.Context, box *outbox.Box) (err error) {
 		refs, err = box.Refs(ctx)
 		return err
@@ -75,9 +75,9 @@ func (h *homeFlags) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
 }
 
 // peekOutbox calls look with the outbox, if there is one.
-func (h *homeFlags) peekOutbox(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
+func (h *Folder) peekOutbox(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
 	if h.outboxURL == "" && os.Getenv("MOORING_OUTBOX_URL") == "" {
-		dir, err := h.homeDir()
+		dir, err := h.Dir()
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (h *homeFlags) peekOutbox(ctx context.Context, look func(context.Context, *
 			return err
 		}
 	}
-	c, err := h.open(ctx, true)
+	c, err := h.Open(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func filesWithPrefix(name string) (list []string, after cobra.ShellCompDirective
 	return list, after
 }
 
-// completeOps completes op ids, of ops in these states.
-func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
+// CompleteOps completes op ids, of ops in these states.
+func (h *Folder) CompleteOps(cmd *cobra.Command, states ...outbox.State) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (list []string, after cobra.ShellCompDirective) {
 		_ = h.peekOutbox(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
 			rows, err := box.List(ctx, outbox.Filter{States: states, Limit: 1000})
@@ -123,8 +123,8 @@ func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
 	}
 }
 
-// completeStreams completes sessions with pending ops.
-func (h *homeFlags) completeStreams(cmd *cobra.Command) {
+// CompleteStreams completes sessions with pending ops.
+func (h *Folder) CompleteStreams(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
 		_ = h.peekOutbox(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
 			st, err := box.Queue(ctx)

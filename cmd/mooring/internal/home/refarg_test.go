@@ -1,4 +1,4 @@
-package main
+package home
 
 import (
 	"os"
@@ -31,13 +31,13 @@ func TestRefArguments(t *testing.T) {
 		}
 		return "@" + f.Name()
 	}
-	h := &homeFlags{}
+	h := &Folder{}
 	for _, arg := range []string{
 		ref, " " + ref + "\n", "\ufeff" + ref, file(ref), file("\ufeff" + ref + "\r\n"), file("\n\n" + ref + "\n\n"), " " + file(ref) + "\n",
 		"http://127.0.0.1:7600/s/" + id + "#" + secret, file("http://127.0.0.1:7600/s/" + id + "#" + secret + "\n"),
 	} {
 		for range 2 {
-			if got, plain, err := h.ref(t.Context(), arg); err != nil || plain != "" || got.Text() != ref {
+			if got, plain, err := h.Ref(t.Context(), arg); err != nil || plain != "" || got.Text() != ref {
 				t.Errorf("%q: %v %q %v", arg, got, plain, err)
 			}
 		}
@@ -46,12 +46,12 @@ func TestRefArguments(t *testing.T) {
 		"https://share.example/a/b/s/" + id + "#" + secret:              "moorings://share.example:443/a/b/" + id + "#" + secret,
 		"https://share.example:7600/sessions#" + spaceID + "#" + secret: strings.Replace(space, "mooring://127.0.0.1", "moorings://share.example", 1),
 	} {
-		if got, _, err := h.ref(t.Context(), arg); err != nil || got.Text() != want {
+		if got, _, err := h.Ref(t.Context(), arg); err != nil || got.Text() != want {
 			t.Errorf("%q: %v %v", arg, got, err)
 		}
 	}
 	for arg, want := range map[string]string{" ses_x\n": "ses_x", "\ufeff" + id + " ": id} {
-		if _, got, err := h.ref(t.Context(), arg); err != nil || got != want {
+		if _, got, err := h.Ref(t.Context(), arg); err != nil || got != want {
 			t.Errorf("%q: %q %v", arg, got, err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestRefArguments(t *testing.T) {
 		{"http://127.0.0.1/s/" + id, "without the secret", secret, true}, {"http://127.0.0.1/" + id + "#" + secret, "mooring://", secret, true},
 		{"https://share.example/sessions", "without the secret", "", true}, {"mooring://h o/" + id + "#" + secret, "white space", secret, true},
 	} {
-		_, _, err := h.ref(t.Context(), c.arg)
+		_, _, err := h.Ref(t.Context(), c.arg)
 		if err == nil || !strings.Contains(err.Error(), c.words) || c.not != "" && strings.Contains(err.Error(), c.not) {
 			t.Errorf("%q: %v, want %q", c.arg, err, c.words)
 			continue

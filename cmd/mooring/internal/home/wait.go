@@ -1,6 +1,6 @@
 // Waiting for a server: for how long, and what is said meanwhile.
 
-package main
+package home
 
 import (
 	"cmp"
@@ -15,10 +15,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// drainBriefly lets the sender finish batches that can be sent at once.
-func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
+// DrainBriefly lets the sender finish batches that can be sent at once.
+func (h *Folder) DrainBriefly(ctx context.Context, c *client.Client) {
 	st, err := c.Outbox().Queue(ctx)
-	if err != nil || st.Unfinished() == 0 || blockedBy(ctx, c) != nil {
+	if err != nil || st.Unfinished() == 0 || BlockedBy(ctx, c) != nil {
 		return
 	}
 	for _, s := range st.Streams {
@@ -26,17 +26,17 @@ func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
 			return // someone has to decide; status tells why
 		}
 	}
-	wait, stop := whileReachable(ctx, c, 2*time.Second)
+	wait, stop := WhileReachable(ctx, c, 2*time.Second)
 	defer stop()
 	_ = c.Drain(wait, nil) // a later command sends the rest
 }
 
-// graceUnreachable is how long a server may be unreachable before a command goes on without it.
-const graceUnreachable = 400 * time.Millisecond
+// GraceUnreachable is how long a server may be unreachable before a command goes on without it.
+const GraceUnreachable = 400 * time.Millisecond
 
-// whileReachable returns a context that ends after limit (0: never), or when no server could be reached for
-// graceUnreachable.
-func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) (context.Context, context.CancelFunc) {
+// WhileReachable returns a context that ends after limit (0: never), or when no server could be reached for
+// GraceUnreachable.
+func WhileReachable(ctx context.Context, c *client.Client, limit time.Duration) (context.Context, context.CancelFunc) {
 	wait, stop := context.WithCancel(ctx)
 	if limit > 0 {
 		wait, stop = context.WithTimeout(ctx, limit)
@@ -51,11 +51,11 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 				return
 			case now := <-tick.C:
 				switch {
-				case blockedBy(wait, c) == nil:
+				case BlockedBy(wait, c) == nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
-				case now.Sub(since) > graceUnreachable:
+				case now.Sub(since) > GraceUnreachable:
 					stop()
 				}
 			}
@@ -64,9 +64,9 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 	return wait, stop
 }
 
-// blockedBy returns why nothing can be sent at present, by this process or by the outbox's sender; nil if no reason is
+// BlockedBy returns why nothing can be sent at present, by this process or by the outbox's sender; nil if no reason is
 // known. A quota blocks until someone acts on it.
-func blockedBy(ctx context.Context, c *client.Client) error {
+func BlockedBy(ctx context.Context, c *client.Client) error {
 	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
 	}
@@ -75,27 +75,27 @@ func blockedBy(ctx context.Context, c *client.Client) error {
 		return nil
 	}
 	for _, s := range st.Streams {
-		if s.LastError == "" || st.Sending && !blockedByQuota(s.LastError) {
+		if s.LastError == "" || st.Sending && !BlockedByQuota(s.LastError) {
 			return nil
 		}
 	}
 	return errors.New(st.Streams[0].LastError)
 }
 
-// quietWait is how long a command waits before it prints the reason.
-const quietWait = 2 * time.Second
+// QuietWait is how long a command waits before it prints the reason.
+const QuietWait = 2 * time.Second
 
-// reportWaiting prints, until stop is called, why a command is waiting for answers: each reason once, when the command
-// has had one for quietWait. Nothing is printed after stop returns.
-func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop func()) {
-	if h.env.JSON {
+// ReportWaiting prints, until stop is called, why a command is waiting for answers: each reason once, when the command
+// has had one for QuietWait. Nothing is printed after stop returns.
+func (h *Folder) ReportWaiting(ctx context.Context, c *client.Client) (stop func()) {
+	if h.Env.JSON {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(quietWait / 10)
+		tick := time.NewTicker(QuietWait / 10)
 		defer tick.Stop()
 		var since time.Time
 		for message := ""; ; {
@@ -103,15 +103,15 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				err := waitReason(ctx, c)
+				err := WaitReason(ctx, c)
 				switch {
 				case err == nil || ctx.Err() != nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
-				case now.Sub(since) >= quietWait && err.Error() != message:
+				case now.Sub(since) >= QuietWait && err.Error() != message:
 					message = err.Error()
-					fmt.Fprintf(h.env.Err, "waiting: %s\n", cli.SanitizeLine(message))
+					fmt.Fprintf(h.Env.Err, "waiting: %s\n", cli.SanitizeLine(message))
 				}
 			}
 		}
@@ -122,9 +122,9 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 	}
 }
 
-// waitReason returns why pending ops have not been answered yet, as far as known: the reason for all of them, or the
+// WaitReason returns why pending ops have not been answered yet, as far as known: the reason for all of them, or the
 // server's last error.
-func waitReason(ctx context.Context, c *client.Client) error {
+func WaitReason(ctx context.Context, c *client.Client) error {
 	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
 	}
@@ -140,10 +140,10 @@ func waitReason(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// blockedByQuota reports whether a stream's last error is that of a quota.
-func blockedByQuota(lastError string) bool {
+// BlockedByQuota reports whether a stream's last error is that of a quota.
+func BlockedByQuota(lastError string) bool {
 	return strings.HasPrefix(lastError, fault.QuotaExceeded.String())
 }
 
-// sendGrace is how long a command whose work is durable waits for a server that can be reached.
-const sendGrace = 3 * time.Second
+// SendGrace is how long a command whose work is durable waits for a server that can be reached.
+const SendGrace = 3 * time.Second

@@ -1,6 +1,6 @@
 // The owner's ref of a command: named by the user, or the one used last.
 
-package main
+package home
 
 import (
 	"context"
@@ -15,36 +15,36 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// ownerArg returns the REF named as owner, and where it was named; "" if none was.
-func (h *homeFlags) ownerArg(flag string) (arg, from string) {
+// OwnerArg returns the REF named as owner, and where it was named; "" if none was.
+func (h *Folder) OwnerArg(flag string) (arg, from string) {
 	if flag != "" {
 		return flag, "--owner"
 	}
 	return os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
 }
 
-// owner returns the space ref for a command that needs the right want. One named by the user is remembered when the
+// Owner returns the space ref for a command that needs the right want. One named by the user is remembered when the
 // command has succeeded.
-func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, want capability.Rights) (*client.Space, error) {
-	arg, from := h.ownerArg(flag)
+func (h *Folder) Owner(ctx context.Context, c *client.Client, flag string, want capability.Rights) (*client.Space, error) {
+	arg, from := h.OwnerArg(flag)
 	if arg == "" {
 		return h.rememberedOwner(ctx, c, want)
 	}
-	sp, err := h.space(ctx, c, arg, from, want)
+	sp, err := h.Space(ctx, c, arg, from, want)
 	if err == nil {
 		h.ownerUsed = sp.Ref().ID
 	}
 	return sp, err
 }
 
-// space returns the space ref that the user named in a flag or variable, from, for a command that needs the right want.
-func (h *homeFlags) space(ctx context.Context, c *client.Client, arg, from string, want capability.Rights) (*client.Space, error) {
-	ref, id, err := h.ref(ctx, arg)
+// Space returns the space ref that the user named in a flag or variable, from, for a command that needs the right want.
+func (h *Folder) Space(ctx context.Context, c *client.Client, arg, from string, want capability.Rights) (*client.Space, error) {
+	ref, id, err := h.Ref(ctx, arg)
 	switch {
 	case err != nil:
 		return nil, err
 	case capability.IsSpace(id) || capability.IsSpace(capability.Target(id)):
-		saved, err := h.savedRef(ctx, c.Outbox(), id, want)
+		saved, err := h.SavedRef(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (h *homeFlags) space(ctx context.Context, c *client.Client, arg, from strin
 
 // rememberedOwner returns the space ref last used, or another one of the same space if that lacks the right; without a
 // remembered one the best match, if all are of one space.
-func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want capability.Rights) (*client.Space, error) {
+func (h *Folder) rememberedOwner(ctx context.Context, c *client.Client, want capability.Rights) (*client.Space, error) {
 	name, err := h.ownerFile()
 	if err != nil {
 		return nil, err
@@ -82,8 +82,11 @@ func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want 
 	return nil, fmt.Errorf("look up the owner's ref: %w", err)
 }
 
-// rememberOwner records which owner's ref was used last: its id, never its secret. "" is none.
-func (h *homeFlags) rememberOwner(id string) error {
+// RememberOwner records that the owner's ref in use, if there is one, was used last.
+func (h *Folder) RememberOwner() error { return h.writeOwner(h.ownerUsed) }
+
+// writeOwner records which owner's ref was used last: its id, never its secret. "" is none.
+func (h *Folder) writeOwner(id string) error {
 	if id == "" {
 		return nil
 	}
@@ -100,7 +103,19 @@ func (h *homeFlags) rememberOwner(id string) error {
 	return nil
 }
 
-func (h *homeFlags) ownerFile() (string, error) {
-	dir, err := h.makeHomeDir()
+func (h *Folder) ownerFile() (string, error) {
+	dir, err := h.MakeDir()
 	return filepath.Join(dir, "owner"), err
+}
+
+// ReplaceOwner makes the home remember the new ref if it remembered the old one.
+func (h *Folder) ReplaceOwner(old, fresh string) error {
+	name, err := h.ownerFile()
+	if err != nil {
+		return err
+	}
+	if last, err := os.ReadFile(name); err != nil || strings.TrimSpace(string(last)) != old {
+		return nil // another one, or none, is remembered
+	}
+	return h.writeOwner(fresh)
 }

@@ -1,6 +1,6 @@
-// The home folder: the outbox and the refs saved in it.
+// The home folder of a command: its flags, where it is, and the client that is opened on it.
 
-package main
+package home
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/client/sqliteclient"
@@ -24,22 +25,22 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// homeFlags are the flags of every command that uses an outbox.
-type homeFlags struct {
-	env       *cli.Env
+// Folder is the home folder that a command works with: its flags, and what the command line has led to so far.
+type Folder struct {
+	Env       *cli.Env
 	home      string
 	outboxURL string
 	plaintext bool
 	tlsCA     string
 	ownerUsed string // id of the owner's ref in use, remembered when the command has succeeded
 
-	refArgs map[string]refArg // by argument, as parsed
-	target  string            // the session or space last found for one
+	refArgs map[string]Arg // by argument, as parsed
+	target  string         // the session or space last found for one
 }
 
-// withHome adds the flags to a command and its subcommands.
-func withHome(env *cli.Env, cmd *cobra.Command) *homeFlags {
-	h := &homeFlags{env: env}
+// AddFlags adds the flags of the home folder to a command and its subcommands.
+func AddFlags(env *cli.Env, cmd *cobra.Command) *Folder {
+	h := &Folder{Env: env}
 	f := cmd.PersistentFlags()
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
 	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (put a URL with a password in MOORING_OUTBOX_URL)")
@@ -48,8 +49,8 @@ func withHome(env *cli.Env, cmd *cobra.Command) *homeFlags {
 	return h
 }
 
-// tlsConfig returns the TLS configuration that also trusts --tls-ca; nil without the flag.
-func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
+// TLSConfig returns the TLS configuration that also trusts --tls-ca; nil without the flag.
+func (h *Folder) TLSConfig(ctx context.Context) (*tls.Config, error) {
 	name := h.tlsCA
 	if name == "" {
 		name = os.Getenv("MOORING_TLS_CA")
@@ -74,8 +75,11 @@ func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }
 
-// homeDir returns the home folder, which may not exist.
-func (h *homeFlags) homeDir() (string, error) {
+// CheckPlaintext refuses to send a ref's secret in clear to another machine, unless --allow-plaintext is given.
+func (h *Folder) CheckPlaintext(ref capability.Ref) error { return ref.CheckPlaintext(h.plaintext) }
+
+// Dir returns the home folder, which may not exist.
+func (h *Folder) Dir() (string, error) {
 	if h.home != "" {
 		return h.home, nil
 	}
@@ -89,26 +93,26 @@ func (h *homeFlags) homeDir() (string, error) {
 	return filepath.Join(base, "mooring"), nil
 }
 
-// makeHomeDir returns the home folder, and creates it if missing.
-func (h *homeFlags) makeHomeDir() (string, error) {
-	dir, err := h.homeDir()
+// MakeDir returns the home folder, and creates it if missing.
+func (h *Folder) MakeDir() (string, error) {
+	dir, err := h.Dir()
 	if err != nil {
 		return "", err
 	}
 	return dir, privatedir.Make(dir, "the home folder")
 }
 
-// open opens a client on the home's outbox.
-func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, error) {
-	dir, err := h.makeHomeDir()
+// Open opens a client on the home's outbox.
+func (h *Folder) Open(ctx context.Context, offline bool) (*client.Client, error) {
+	dir, err := h.MakeDir()
 	if err != nil {
 		return nil, err
 	}
-	trust, err := h.tlsConfig(ctx)
+	trust, err := h.TLSConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readSealKey(dir)
+	key, err := ReadSealKey(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -138,35 +142,35 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 // outboxURLFlag is how messages name the flag or its environment variable.
 const outboxURLFlag = "--outbox-url (or MOORING_OUTBOX_URL)"
 
-// withClient runs a command's body with an open client. Queued ops are sent meanwhile, and for a short time afterwards.
-func (h *homeFlags) withClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
-	c, err := h.open(ctx, false)
+// WithClient runs a command's body with an open client. Queued ops are sent meanwhile, and for a short time afterwards.
+func (h *Folder) WithClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	c, err := h.Open(ctx, false)
 	if err != nil {
 		return err
 	}
 	h.finishRotations(ctx, c)
 	err = body(ctx, c)
 	if err == nil {
-		h.drainBriefly(ctx, c)
-		err = h.rememberOwner(h.ownerUsed)
+		h.DrainBriefly(ctx, c)
+		err = h.RememberOwner()
 	} else {
 		err = h.explainNeverCreated(ctx, c, err)
 	}
 	return errors.Join(err, c.Close())
 }
 
-// withRef is withClient for work on a REF: an invalid REF is reported before anything is opened.
-func (h *homeFlags) withRef(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
-	if err := h.refArg(ctx, arg).err; err != nil {
+// WithRef is WithClient for work on a REF: an invalid REF is reported before anything is opened.
+func (h *Folder) WithRef(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
+	if err := h.Arg(ctx, arg).Err; err != nil {
 		return err
 	}
-	return h.withClient(ctx, body)
+	return h.WithClient(ctx, body)
 }
 
-// withSession is withRef for work on the session of a REF.
-func (h *homeFlags) withSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
-	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
-		s, err := h.session(ctx, c, arg)
+// WithSession is WithRef for work on the session of a REF.
+func (h *Folder) WithSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
+	return h.WithRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
+		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
@@ -176,8 +180,8 @@ func (h *homeFlags) withSession(ctx context.Context, arg string, body func(ctx c
 
 // finishRotations waits a moment for rotations that are begun and not answered: until they finish the home has a ref
 // that may be dead.
-func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
-	wait, stop := whileReachable(ctx, c, sendGrace)
+func (h *Folder) finishRotations(ctx context.Context, c *client.Client) {
+	wait, stop := WhileReachable(ctx, c, SendGrace)
 	defer stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -193,9 +197,9 @@ func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 	}
 }
 
-// withOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
-func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
-	c, err := h.open(ctx, true)
+// WithOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
+func (h *Folder) WithOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	c, err := h.Open(ctx, true)
 	if err != nil {
 		return err
 	}
