@@ -39,12 +39,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/servercmd"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
 // commands are the constructors of the subcommands, in the order of the help text.
 var commands = []func(*cli.Env) *cobra.Command{
-	serveCmd,
+	servercmd.Serve,
 	relayCmd,
 	sessionCmd,
 	runCmd,
@@ -61,7 +62,7 @@ var commands = []func(*cli.Env) *cobra.Command{
 	keyCmd,
 	auditCmd,
 	outboxCmd,
-	adminCmd,
+	servercmd.Admin,
 	versionCmd,
 }
 

@@ -254,20 +254,20 @@ func TestSIGHUP(t *testing.T) {
 		defer c.Close()
 		return c.ConnectionState().PeerCertificates[0].Raw
 	}
-	if !bytes.Equal(served(), inFile(t, cert)) {
+	if !bytes.Equal(served(), selfsigned.Read(t, cert)) {
 		t.Error("it serves another certificate than its file has")
 	}
 	s.signal(syscall.SIGHUP)
 	s.until("looks", func() bool { return strings.Contains(s.log.String(), "the certificate is unchanged") })
 	selfsigned.Write(t, dir)
 	s.signal(syscall.SIGHUP)
-	s.until("serves the new certificate", func() bool { return bytes.Equal(served(), inFile(t, cert)) })
+	s.until("serves the new certificate", func() bool { return bytes.Equal(served(), selfsigned.Read(t, cert)) })
 	if err := os.WriteFile(key, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.signal(syscall.SIGHUP)
 	s.until("complains", func() bool { return strings.Contains(s.log.String(), "the previous one stays") })
-	if !bytes.Equal(served(), inFile(t, cert)) {
+	if !bytes.Equal(served(), selfsigned.Read(t, cert)) {
 		t.Error("a certificate without its key took away the one that was there")
 	}
 	// One connection is let in where one may be, and no second one, once that is read.

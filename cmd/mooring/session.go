@@ -1,4 +1,4 @@
-// mooring session: the commands about sessions, and their shared helpers.
+// mooring session: the commands about sessions.
 
 package main
 
@@ -18,11 +18,9 @@ func sessionCmd(env *cli.Env) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	h := home.AddFlags(env, cmd)
-	cmd.AddCommand(
-		sessionImportCmd(h), sessionExportCmd(h), sessionCreateCmd(h), sessionForkCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
-		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h), sessionAskCmd(h), sessionAnswerCmd(h), sessionWithdrawCmd(h), sessionRequestsCmd(h), sessionWebhookCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
-	)
-	cmd.AddCommand(sessionLookCmds(h)...)
+	cmd.AddCommand(transferCommands(h)...)
+	cmd.AddCommand(writeCommands(h)...)
+	cmd.AddCommand(readCommands(h)...)
 	h.CompleteRefs(cmd)
 	return cmd
 }

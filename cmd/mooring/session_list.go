@@ -18,11 +18,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-// sessionLookCmds returns the commands that look at sessions and change nothing.
-func sessionLookCmds(h *home.Folder) []*cobra.Command {
-	return []*cobra.Command{sessionListCmd(h), sessionChildrenCmd(h), sessionShowCmd(h), sessionStatCmd(h), sessionLsCmd(h), sessionGetCmd(h), sessionSearchCmd(h)}
-}
-
 func sessionListCmd(h *home.Folder) *cobra.Command {
 	var owner, order, parent string
 	var limit int

@@ -1,5 +1,5 @@
-// Package selfsigned makes certificates for tests of servers with TLS: those of mooring serve's command line and of its
-// certificate's renewal.
+// Package selfsigned makes certificates for tests of servers with TLS: those of command lines in cmd/mooring, and those of the
+// renewal of a certificate in its package servercmd.
 package selfsigned
 
 import (
@@ -44,4 +44,18 @@ func Write(t testing.TB, dir string) (cert, key string, trust *x509.CertPool) {
 	trust = x509.NewCertPool()
 	trust.AppendCertsFromPEM(certPEM)
 	return cert, key, trust
+}
+
+// Read returns the first certificate of a PEM file, in DER.
+func Read(t testing.TB, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatalf("%s has no certificate", file)
+	}
+	return block.Bytes
 }

@@ -1,6 +1,6 @@
 // The file with the limits of mooring serve, reloaded while the server runs.
 
-package main
+package servercmd
 
 import (
 	"bytes"

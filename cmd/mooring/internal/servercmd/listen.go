@@ -1,7 +1,7 @@
 // Listeners of mooring serve besides HTTP's: byte streams for peers that speak Cap'n Proto
 // without WebSockets, and metrics for monitoring.
 
-package main
+package servercmd
 
 import (
 	"context"

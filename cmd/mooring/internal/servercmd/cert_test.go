@@ -2,13 +2,12 @@
 
 // Certificates that are renewed on disk while the server runs.
 
-package main
+package servercmd
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/pem"
 	"log/slog"
 	"net"
 	"os"
@@ -20,20 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/selfsigned"
 )
-
-// inFile is the first certificate of a file.
-func inFile(t *testing.T, file string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatalf("%s has no certificate", file)
-	}
-	return block.Bytes
-}
 
 // handshake is the certificate that a server of config shows.
 func handshake(t *testing.T, config *tls.Config) []byte {
@@ -74,7 +59,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		return text
 	}
 	first, second := read(chain), read(otherChain)
-	firstCert, secondCert := inFile(t, chain), inFile(t, otherChain)
+	firstCert, secondCert := selfsigned.Read(t, chain), selfsigned.Read(t, otherChain)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log lockbuf.Buffer

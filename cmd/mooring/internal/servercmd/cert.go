@@ -1,6 +1,6 @@
 // The certificate of mooring serve, reloaded from its files while the server runs.
 
-package main
+package servercmd
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 // mooring admin vacuum: returns the space of deleted rows to the disk.
 
-package main
+package servercmd
 
 import (
 	"context"

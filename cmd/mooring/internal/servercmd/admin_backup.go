@@ -1,7 +1,7 @@
 // mooring admin backup and check: copies a server's SQLite database while it runs, and checks a
 // copy.
 
-package main
+package servercmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring admin restored: marks a database as restored from a copy.
 
-package main
+package servercmd
 
 import (
 	"context"

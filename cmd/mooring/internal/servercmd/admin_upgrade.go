@@ -1,6 +1,6 @@
 // mooring admin upgrade: the end of an upgrade of the servers that share a database.
 
-package main
+package servercmd
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package main
+package servercmd
 
 import (
 	"reflect"
@@ -41,7 +41,7 @@ func TestLimitFlags(t *testing.T) {
 		addLimits(cmd, &limits)
 		return cmd, &limits
 	}
-	help := serveCmd(&cli.Env{}).Flags().FlagUsages()
+	help := Serve(&cli.Env{}).Flags().FlagUsages()
 	untouched := server.DefaultLimits()
 	fields := limitFields(&untouched)
 	all, _ := flags()

@@ -1,6 +1,6 @@
 // mooring admin: commands that take no ref, but run on the server's machine.
 
-package main
+package servercmd
 
 import (
 	"context"
@@ -22,7 +22,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
-func adminCmd(env *cli.Env) *cobra.Command {
+// Admin returns the command mooring admin, with its subcommands.
+func Admin(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
 		Short: "Rescue, copy and compact a server's data, on the server's machine",

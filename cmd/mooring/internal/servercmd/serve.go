@@ -1,6 +1,6 @@
 // mooring serve: runs the server, on embedded SQLite or on Postgres.
 
-package main
+package servercmd
 
 import (
 	"context"
@@ -50,7 +50,8 @@ type serveOptions struct {
 	share      shareOptions
 }
 
-func serveCmd(env *cli.Env) *cobra.Command {
+// Serve returns the command mooring serve.
+func Serve(env *cli.Env) *cobra.Command {
 	o := serveOptions{server: server.DefaultConfig()}
 	cmd := &cobra.Command{
 		Use:   "serve",

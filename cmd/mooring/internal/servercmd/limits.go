@@ -1,6 +1,6 @@
 // The limits of mooring serve: each a flag named after the bound.
 
-package main
+package servercmd
 
 import (
 	"errors"

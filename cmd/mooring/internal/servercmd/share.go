@@ -1,6 +1,6 @@
 // mooring serve: opencode's share API.
 
-package main
+package servercmd
 
 import (
 	"context"

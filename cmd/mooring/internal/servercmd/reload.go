@@ -1,6 +1,6 @@
 // Files that mooring serve reloads while it runs: its certificate, and its limits.
 
-package main
+package servercmd
 
 import (
 	"context"

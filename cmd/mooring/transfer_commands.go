@@ -1,0 +1,14 @@
+// The commands that move sessions between a server and files.
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+)
+
+// transferCommands returns the subcommands of mooring session that read files of sessions and write them.
+func transferCommands(h *home.Folder) []*cobra.Command {
+	return []*cobra.Command{sessionImportCmd(h), sessionExportCmd(h)}
+}
