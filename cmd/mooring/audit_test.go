@@ -19,14 +19,15 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/refcmd"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // auditRows is the audit of ref, as --json has it.
-func (r *cliRig) auditRows(ref string, more ...string) (rows []shownAuditRow) {
+func (r *cliRig) auditRows(ref string, more ...string) (rows []refcmd.AuditRow) {
 	r.t.Helper()
 	for line := range strings.Lines(r.ok(append([]string{"audit", ref, "--json"}, more...)...)) {
-		var row shownAuditRow
+		var row refcmd.AuditRow
 		if err := json.Unmarshal([]byte(line), &row); err != nil {
 			r.t.Fatalf("%q: %v", line, err)
 		}
@@ -73,7 +74,7 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 		r.stop() // what is gathered is written
 		r.start()
 		rows := r.auditRows(id)
-		found := map[string]shownAuditRow{}
+		found := map[string]refcmd.AuditRow{}
 		for i, row := range rows {
 			if row.Seq != uint64(i+1) || row.Peer != "127.0.0.1" || row.At == 0 || len(row.Hash) != 64 {
 				t.Errorf("row %d: %+v", i+1, row)
@@ -92,7 +93,7 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 			}
 			found[label] = row
 		}
-		for label, want := range map[string]shownAuditRow{
+		for label, want := range map[string]refcmd.AuditRow{
 			"share": {Actor: "owner", Count: 1}, "revoke": {Actor: "owner", Count: 1, Cursor: 5}, "bump  ": {Actor: "owner", Count: 1, Cursor: 6},
 			"redeem  ": {Actor: "owner/reviewer", Count: 1}, "use events ": {Actor: "owner/reviewer"}, "use describe ": {Actor: "owner/reviewer"},
 			"denial put missing_right": {Actor: "owner/reviewer", Count: 1, Cursor: 4}, "denial audit revoked": {Actor: "owner/reviewer", Count: 1},
@@ -122,7 +123,7 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 		// The space's own: sessions are made under its ref.
 		r.ok("redeem", r.owner())
 		space := r.auditRows(r.owner())
-		if !slices.ContainsFunc(space, func(row shownAuditRow) bool { return row.Act == "use" && row.Subject == "create" && row.Count == 1 }) {
+		if !slices.ContainsFunc(space, func(row refcmd.AuditRow) bool { return row.Act == "use" && row.Subject == "create" && row.Count == 1 }) {
 			t.Errorf("the space's audit: %+v", space)
 		}
 	})

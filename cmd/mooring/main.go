@@ -39,6 +39,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/refcmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/servercmd"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -53,14 +54,14 @@ var commands = []func(*cli.Env) *cobra.Command{
 	watchCmd,
 	acpCmd,
 	mcpCmd,
-	shareCmd,
-	linkCmd,
-	redeemCmd,
-	revokeCmd,
-	refsCmd,
-	rotateCmd,
-	keyCmd,
-	auditCmd,
+	refcmd.Share,
+	refcmd.Link,
+	refcmd.Redeem,
+	refcmd.Revoke,
+	refcmd.Refs,
+	refcmd.Rotate,
+	refcmd.Key,
+	refcmd.Audit,
 	outboxCmd,
 	servercmd.Admin,
 	versionCmd,

@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/refcmd"
 	"github.com/mooring-rpc/mooring/internal/jsontable"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -55,7 +56,7 @@ type shownSession struct {
 	shownInfo
 	Counts map[string]int `json:"counts"` // by kind of key
 	Turns  []shownTurn    `json:"turns"`
-	Grant  shownGrant     `json:"grant"`
+	Grant  refcmd.Grant   `json:"grant"`
 
 	Values     []shownEntry `json:"values,omitempty"`      // the first ones of own kinds, by key
 	MoreValues int          `json:"more_values,omitempty"` // of own kinds
@@ -77,7 +78,7 @@ func showSession(ctx context.Context, h *home.Folder, s *client.Session) error {
 	if err != nil {
 		return err
 	}
-	shown := shownSession{shownInfo: showInfo(d.Session), Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
+	shown := shownSession{shownInfo: showInfo(d.Session), Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: refcmd.ShowGrant(d)}
 	shown.Cursor = state.Cursor // the cursor of the counts
 	var own []string
 	for _, e := range state.Entries {
@@ -140,7 +141,7 @@ func printShown(h *home.Folder, info client.SessionInfo, s *shownSession) error 
 	for _, kind := range []string{"message", "part", "model"} {
 		add(kind+"s", strconv.Itoa(s.Counts[kind]))
 	}
-	add("allows", s.Grant.text())
+	add("allows", s.Grant.Text())
 	if len(s.Turns) == 0 {
 		add("turns", "none begun")
 	}

@@ -1,6 +1,6 @@
 // mooring audit: the calls and ops under each ref.
 
-package main
+package refcmd
 
 import (
 	"bufio"
@@ -22,7 +22,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func auditCmd(env *cli.Env) *cobra.Command {
+// Audit returns the command mooring audit, with its subcommand.
+func Audit(env *cli.Env) *cobra.Command {
 	var from client.Position
 	var follow bool
 	cmd := &cobra.Command{
@@ -64,10 +65,13 @@ func auditCmd(env *cli.Env) *cobra.Command {
 // rowFlag is a flag whose value is a client.Position in an audit.
 type rowFlag client.Position
 
+// String implements pflag.Value.
 func (f *rowFlag) String() string { return (*cli.PositionFlag)(f).String() }
 
+// Set implements pflag.Value.
 func (f *rowFlag) Set(text string) error { return (*cli.PositionFlag)(f).Set(text) }
 
+// Type implements pflag.Value.
 func (f *rowFlag) Type() string { return "ROW[:HASH]" }
 
 // auditable is a session or a space.
@@ -149,8 +153,8 @@ func followAudit(ctx context.Context, h *home.Folder, of auditable, from client.
 	return nil
 }
 
-// shownAuditRow is a row of the audit as --json prints it.
-type shownAuditRow struct {
+// AuditRow is a row of the audit as --json prints it.
+type AuditRow struct {
 	Seq     uint64 `json:"seq"`
 	At      int64  `json:"at"`
 	Act     string `json:"act"`
@@ -173,7 +177,7 @@ func printAuditRow(h *home.Folder, out *bufio.Writer, r *capability.AuditRow) er
 	if h.Env.JSON {
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
-		err := enc.Encode(shownAuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,
+		err := enc.Encode(AuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,
 			Reason: reason, Op: r.Op, Cursor: r.Cursor, Peer: r.Peer, Hash: hex.EncodeToString(r.Hash[:])})
 		if err != nil {
 			return fmt.Errorf("print audit row %d: %w", r.Seq, err)

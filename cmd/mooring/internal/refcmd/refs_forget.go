@@ -1,6 +1,6 @@
 // mooring refs forget: drops a ref from the home folder.
 
-package main
+package refcmd
 
 import (
 	"context"

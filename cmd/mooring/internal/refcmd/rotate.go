@@ -1,6 +1,6 @@
 // mooring rotate: replaces an owner's ref that may have leaked.
 
-package main
+package refcmd
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func rotateCmd(env *cli.Env) *cobra.Command {
+// Rotate returns the command mooring rotate.
+func Rotate(env *cli.Env) *cobra.Command {
 	var file string
 	var takeOver bool
 	cmd := &cobra.Command{

@@ -1,6 +1,6 @@
 // mooring audit verify: checks the audit's hash chain.
 
-package main
+package refcmd
 
 import (
 	"context"

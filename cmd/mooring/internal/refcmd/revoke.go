@@ -1,6 +1,6 @@
 // mooring revoke: revokes a ref, or a session's epoch.
 
-package main
+package refcmd
 
 import (
 	"context"
@@ -18,7 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func revokeCmd(env *cli.Env) *cobra.Command {
+// Revoke returns the command mooring revoke.
+func Revoke(env *cli.Env) *cobra.Command {
 	var epoch, yes, takeOver bool
 	cmd := &cobra.Command{
 		Use:   "revoke REF",

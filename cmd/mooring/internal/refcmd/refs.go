@@ -1,6 +1,6 @@
 // mooring refs: prints the tree of refs below one.
 
-package main
+package refcmd
 
 import (
 	"cmp"
@@ -20,7 +20,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func refsCmd(env *cli.Env) *cobra.Command {
+// Refs returns the command mooring refs, with its subcommand.
+func Refs(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refs REF",
 		Short: "Show the tree of refs below one, with their uses",
@@ -68,7 +69,7 @@ func printTree(ctx context.Context, h *home.Folder, c *client.Client, arg string
 
 // shownRef is a ref of a tree, as printed.
 type shownRef struct {
-	shownGrant
+	Grant
 	Parent    string `json:"parent,omitempty"`
 	Created   int64  `json:"created"`             // Unix ms
 	LastUsed  int64  `json:"last_used,omitempty"` // Unix ms
@@ -79,7 +80,7 @@ type shownRef struct {
 }
 
 func showRef(r *client.RefInfo) shownRef {
-	return shownRef{shownGrant: showGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: cli.UnixMs(r.Created),
+	return shownRef{Grant: ShowGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: cli.UnixMs(r.Created),
 		LastUsed: cli.UnixMs(r.LastUsed), Uses: r.Uses, State: stateOf(r), Revoked: cli.UnixMs(r.Revoked), RevokedBy: r.RevokedBy}
 }
 

@@ -1,6 +1,6 @@
 // mooring share: mints a ref of a session or a space.
 
-package main
+package refcmd
 
 import (
 	"context"
@@ -41,7 +41,8 @@ type shareFlags struct {
 	file        string
 }
 
-func shareCmd(env *cli.Env) *cobra.Command {
+// Share returns the command mooring share.
+func Share(env *cli.Env) *cobra.Command {
 	var f shareFlags
 	cmd := &cobra.Command{
 		Use:   "share REF --rights read[,append,share,revoke]",

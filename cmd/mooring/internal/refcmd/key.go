@@ -1,6 +1,6 @@
 // mooring key: the key to which sealed refs for this home folder are bound.
 
-package main
+package refcmd
 
 import (
 	"crypto/ed25519"
@@ -12,7 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-func keyCmd(env *cli.Env) *cobra.Command {
+// Key returns the command mooring key.
+func Key(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that refs can be sealed to",

@@ -1,6 +1,6 @@
 // mooring link: prints the address of a ref's page.
 
-package main
+package refcmd
 
 import (
 	"bytes"
@@ -24,7 +24,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/share"
 )
 
-func linkCmd(env *cli.Env) *cobra.Command {
+// Link returns the command mooring link.
+func Link(env *cli.Env) *cobra.Command {
 	var public, creator bool
 	cmd := &cobra.Command{
 		Use:   "link REF",

@@ -1,6 +1,6 @@
 // mooring redeem: describes what a ref allows.
 
-package main
+package refcmd
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func redeemCmd(env *cli.Env) *cobra.Command {
+// Redeem returns the command mooring redeem.
+func Redeem(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redeem REF",
 		Short: "Redeem a ref and print what it allows",
@@ -53,8 +54,8 @@ func redeemCmd(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// shownGrant is a ref's grant as printed.
-type shownGrant struct {
+// Grant is a ref's grant as printed.
+type Grant struct {
 	Ref            string   `json:"ref"`
 	Target         string   `json:"target"`
 	Owner          bool     `json:"owner"`
@@ -78,9 +79,10 @@ type shownGrant struct {
 	Cut            uint64   `json:"cut,omitempty"`
 }
 
-func showGrant(d client.Description) shownGrant {
+// ShowGrant returns the grant of a description, as redeem and session show print it.
+func ShowGrant(d client.Description) Grant {
 	g := d.Grant
-	s := shownGrant{
+	s := Grant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
 		Expires: cli.UnixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, AskKinds: g.AskKinds, AnswerKinds: g.AnswerKinds, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
@@ -96,8 +98,8 @@ func showGrant(d client.Description) shownGrant {
 	return s
 }
 
-// text returns the grant on one line.
-func (g *shownGrant) text() string {
+// Text returns the grant on one line.
+func (g *Grant) Text() string {
 	s := strings.Join(g.Rights, ",")
 	if g.Owner {
 		s += " (owner)"
@@ -110,14 +112,14 @@ func (g *shownGrant) text() string {
 
 // shownRedeem is the output of redeem.
 type shownRedeem struct {
-	shownGrant
+	Grant
 	SessionEpoch  uint64 `json:"session_epoch,omitempty"`
 	SessionCursor uint64 `json:"session_cursor,omitempty"`
 	Now           int64  `json:"now"`
 }
 
 func printRedeemed(h *home.Folder, d client.Description) error {
-	g := showGrant(d)
+	g := ShowGrant(d)
 	if h.Env.JSON {
 		if err := h.Env.PrintJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, cli.UnixMs(d.Now)}); err != nil {
 			return err
