@@ -39,6 +39,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/outboxcmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/refcmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/servercmd"
 	"github.com/mooring-rpc/mooring/fault"
@@ -62,7 +63,7 @@ var commands = []func(*cli.Env) *cobra.Command{
 	refcmd.Rotate,
 	refcmd.Key,
 	refcmd.Audit,
-	outboxCmd,
+	outboxcmd.Outbox,
 	servercmd.Admin,
 	versionCmd,
 }

@@ -1,6 +1,6 @@
 // mooring outbox retry and drop: decisions about single ops.
 
-package main
+package outboxcmd
 
 import (
 	"context"

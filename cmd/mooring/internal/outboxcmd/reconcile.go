@@ -1,6 +1,6 @@
 // mooring outbox reconcile: commits again the ops that a session has lost.
 
-package main
+package outboxcmd
 
 import (
 	"context"

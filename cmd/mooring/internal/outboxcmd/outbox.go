@@ -1,6 +1,6 @@
 // mooring outbox: pending ops, and the outcomes of finished ones.
 
-package main
+package outboxcmd
 
 import (
 	"context"
@@ -18,7 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxCmd(env *cli.Env) *cobra.Command {
+// Outbox returns the command mooring outbox, with its subcommands.
+func Outbox(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "Show and manage what is pending",

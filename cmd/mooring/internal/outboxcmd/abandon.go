@@ -1,6 +1,6 @@
 // mooring outbox abandon: gives up a session's stream.
 
-package main
+package outboxcmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring outbox list: the ops and their states.
 
-package main
+package outboxcmd
 
 import (
 	"cmp"
