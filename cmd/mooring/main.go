@@ -38,6 +38,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/agentcmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/outboxcmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/refcmd"
@@ -48,13 +49,13 @@ import (
 // commands are the constructors of the subcommands, in the order of the help text.
 var commands = []func(*cli.Env) *cobra.Command{
 	servercmd.Serve,
-	relayCmd,
+	agentcmd.Relay,
 	sessionCmd,
-	runCmd,
-	attachCmd,
-	watchCmd,
-	acpCmd,
-	mcpCmd,
+	agentcmd.Run,
+	agentcmd.Attach,
+	agentcmd.Watch,
+	agentcmd.ACP,
+	agentcmd.MCP,
 	refcmd.Share,
 	refcmd.Link,
 	refcmd.Redeem,

@@ -1,6 +1,6 @@
 // mooring relay: the share server that opencode's config names, on this machine, in front of the real one.
 
-package main
+package agentcmd
 
 import (
 	"cmp"
@@ -51,7 +51,8 @@ func addPassword(u *url.URL) {
 	}
 }
 
-func relayCmd(env *cli.Env) *cobra.Command {
+// Relay returns the command mooring relay.
+func Relay(env *cli.Env) *cobra.Command {
 	var o relayOptions
 	cmd := &cobra.Command{
 		Use:   "relay",

@@ -1,6 +1,6 @@
 // mooring acp: an agent for an editor, which runs another and records it.
 
-package main
+package agentcmd
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/acpedit"
 )
 
-func acpCmd(env *cli.Env) *cobra.Command {
+// ACP returns the command mooring acp.
+func ACP(env *cli.Env) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "acp [--session REF] [--share-to FILE] -- COMMAND [ARGUMENT…]",

@@ -1,6 +1,6 @@
 // mooring attach: ties a running agent to a session, over the agent's own API.
 
-package main
+package agentcmd
 
 import (
 	"context"
@@ -34,7 +34,8 @@ type attachFlags struct {
 	owner, session, shareTo, label string
 }
 
-func attachCmd(env *cli.Env) *cobra.Command {
+// Attach returns the command mooring attach, with its subcommand.
+func Attach(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach",
 		Short: "Tie a running agent to a session: record what it does, hand it what is asked of it",

@@ -1,6 +1,6 @@
 // mooring mcp: sessions for a model, by the Model Context Protocol on standard input and output.
 
-package main
+package agentcmd
 
 import (
 	"context"
@@ -24,7 +24,8 @@ import (
 // mcpAllowed is what mooring mcp --allow takes.
 var mcpAllowed = []string{mcpserver.AllowAppend, mcpserver.AllowAsk, mcpserver.AllowShare}
 
-func mcpCmd(env *cli.Env) *cobra.Command {
+// MCP returns the command mooring mcp.
+func MCP(env *cli.Env) *cobra.Command {
 	var allow []string
 	var owner string
 	cmd := &cobra.Command{

@@ -1,6 +1,6 @@
 // mooring run: runs an agent for a session, by the Agent Client Protocol.
 
-package main
+package agentcmd
 
 import (
 	"context"
@@ -28,7 +28,8 @@ type runFlags struct {
 	startTimeout, stopTimeout           time.Duration
 }
 
-func runCmd(env *cli.Env) *cobra.Command {
+// Run returns the command mooring run.
+func Run(env *cli.Env) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [--session REF] [--share-to FILE] -- COMMAND [ARGUMENT…]",

@@ -1,6 +1,6 @@
 // mooring watch: notices of what happens in sessions, delivered by a command that is run or a webhook.
 
-package main
+package agentcmd
 
 import (
 	"context"
@@ -35,7 +35,8 @@ type watchFlags struct {
 	on         []string
 }
 
-func watchCmd(env *cli.Env) *cobra.Command {
+// Watch returns the command mooring watch.
+func Watch(env *cli.Env) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch REF…",

@@ -1,6 +1,6 @@
 // mooring mcp: sessions through a client and its outbox.
 
-package main
+package agentcmd
 
 import (
 	"context"
