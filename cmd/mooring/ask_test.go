@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -30,7 +31,7 @@ func TestAskAndAnswer(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, list)
 		}
 	}
-	var shown shownRequest
+	var shown readcmd.Request
 	if err := json.Unmarshal([]byte(r.ok("session", "requests", id, "--kinds", "question", "--json")), &shown); err != nil || len(shown.Choices) != 2 || shown.Choices[0].Label != "the first" || shown.Expires == 0 || len(shown.Digest) != 64 {
 		t.Errorf("%+v: %v", shown, err)
 	}
@@ -106,7 +107,7 @@ func TestQueuedAnswerOfARevokedRef(t *testing.T) {
 	phone := r.shareTo("phone", id, "--rights", "read,ask,answer")
 	r.ok("session", "ask", id, "permission", "rm -r build", "--id", "per_1", "--choice", "once", "--choice", "never")
 	away := r.otherHome("away")
-	var asked shownRequest
+	var asked readcmd.Request
 	if err := json.Unmarshal([]byte(r.okAs(away, "", "session", "requests", phone, "--json")), &asked); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
@@ -389,7 +390,7 @@ func TestAppendLinesWithReferences(t *testing.T) {
 		t.Errorf("get of two keys prints %q", out)
 	}
 	got := r.runIn("", "session", "get", id, "message/none", "session", "--json")
-	var entry shownEntry
+	var entry readcmd.Entry
 	if err := json.Unmarshal([]byte(got.out), &entry); err != nil || got.code != cli.ExitRefused || entry.Key != "session" || entry.Cursor != shown.Cursor-1 || entry.Actor != "owner" || entry.Ref == "" || entry.At == 0 || entry.Bytes != 17 || string(entry.Payload) != `{"title":"after"}` || !strings.Contains(got.err, "message/none has no value") {
 		t.Errorf("get of a key without a value: %+v, %v", got, err)
 	}

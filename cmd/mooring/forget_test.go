@@ -24,6 +24,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -337,7 +338,7 @@ func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 				r.sql(fmt.Sprintf(edit, id))
 			}
 			if c.words == nil {
-				var v shownVerification
+				var v readcmd.Verification
 				if err := json.Unmarshal([]byte(r.ok("session", "verify", id, "--json")), &v); err != nil || !v.Verified || v.Events != 8 || v.Cursor != 8 || v.StateAt != 8 || len(v.State) != 64 || v.Open != nil {
 					t.Errorf("%s: %+v, %v", name, v, err)
 				}
@@ -345,7 +346,7 @@ func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 			}
 			if name == "payload" {
 				got := r.runIn("", "session", "verify", id, "--json")
-				var v shownVerification
+				var v readcmd.Verification
 				if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Verified || got.code != cli.ExitRefused {
 					t.Errorf("%s: exit %d, %+v, %v", name, got.code, v, err)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 )
 
 func sessionCmd(env *cli.Env) *cobra.Command {
@@ -20,7 +21,7 @@ func sessionCmd(env *cli.Env) *cobra.Command {
 	h := home.AddFlags(env, cmd)
 	cmd.AddCommand(transferCommands(h)...)
 	cmd.AddCommand(writeCommands(h)...)
-	cmd.AddCommand(readCommands(h)...)
+	cmd.AddCommand(readcmd.Commands(h)...)
 	h.CompleteRefs(cmd)
 	return cmd
 }

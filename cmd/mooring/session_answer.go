@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -61,15 +62,15 @@ func sendAnswer(ctx context.Context, h *home.Folder, c *client.Client, s *client
 	case r.State == client.RequestAnswered && o.Choice != "" && o.Choice == r.Choice:
 		return h.Env.Print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
 	case r.State == client.RequestAnswered:
-		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")), cli.ClipLine(answerText(r)))
-	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(choiceIDs(r), o.Choice)):
-		return fault.Usage.With("request %s is answered by one of its choices: %s", id, cli.SanitizeLine(strings.Join(choiceIDs(r), ", ")))
+		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")), cli.ClipLine(readcmd.AnswerText(r)))
+	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(readcmd.ChoiceIDs(r), o.Choice)):
+		return fault.Usage.With("request %s is answered by one of its choices: %s", id, cli.SanitizeLine(strings.Join(readcmd.ChoiceIDs(r), ", ")))
 	}
 	return commitSingle(ctx, h, c, s, singleOp{
 		none: "nothing was answered",
 		op:   func(b *client.Batch) { b.Answer(id, o) },
 		summary: func(res singleResult) string {
-			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(payloadText(r.Payload)))
+			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(readcmd.PayloadText(r.Payload)))
 		},
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 )
@@ -169,9 +170,9 @@ func awaitAnswer(ctx context.Context, h *home.Folder, ticket client.RequestTicke
 		return fmt.Errorf("request %s: %w", ticket.ID, err)
 	}
 	if h.Env.JSON {
-		err = h.Env.PrintJSON(showRequest(r))
+		err = h.Env.PrintJSON(readcmd.ShowRequest(r))
 	} else if r.State == client.RequestAnswered {
-		_, err = fmt.Fprintln(h.Env.Out, cli.SanitizeLine(answerText(r)))
+		_, err = fmt.Fprintln(h.Env.Out, cli.SanitizeLine(readcmd.AnswerText(r)))
 	}
 	switch {
 	case err != nil:

@@ -1,6 +1,6 @@
 // mooring session tail: prints a session's events, one a line.
 
-package main
+package readcmd
 
 import (
 	"bufio"

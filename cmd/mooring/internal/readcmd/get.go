@@ -1,6 +1,6 @@
 // mooring session get and ls: values of a session by key, and the keys below a prefix.
 
-package main
+package readcmd
 
 import (
 	"cmp"
@@ -44,8 +44,8 @@ func sessionGetCmd(h *home.Folder) *cobra.Command {
 	}
 }
 
-// shownEntry is an entry as get and ls print it.
-type shownEntry struct {
+// Entry is an entry as get and ls print it.
+type Entry struct {
 	Key     string          `json:"key"`
 	Cursor  uint64          `json:"cursor"` // of the value's last change
 	At      int64           `json:"at,omitempty"`
@@ -67,8 +67,8 @@ type shownClaim struct {
 	Actor  string `json:"actor"`
 }
 
-func showEntry(e client.EntryInfo) shownEntry {
-	shown := shownEntry{e.Key, e.Cursor, cli.UnixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, nil, e.Payload}
+func showEntry(e client.EntryInfo) Entry {
+	shown := Entry{e.Key, e.Cursor, cli.UnixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, nil, e.Payload}
 	if c := e.Claim; c != nil {
 		shown.Claim = &shownClaim{c.Cursor, cli.UnixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
 	}

@@ -1,6 +1,6 @@
 // mooring session search: the keys in whose values some words are.
 
-package main
+package readcmd
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func sessionSearchCmd(h *home.Folder) *cobra.Command {
 
 // shownFound is what search prints of an entry.
 type shownFound struct {
-	shownEntry
+	Entry
 	Place   string   `json:"place"`
 	Excerpt []string `json:"excerpt"`
 }

@@ -1,6 +1,6 @@
 // mooring session list and stat: a space's sessions, and how much one has.
 
-package main
+package readcmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring session children: the sessions that were created under another.
 
-package main
+package readcmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring session show: one session, its turns, and the values of its users' own kinds.
 
-package main
+package readcmd
 
 import (
 	"bytes"
@@ -58,8 +58,8 @@ type shownSession struct {
 	Turns  []shownTurn    `json:"turns"`
 	Grant  refcmd.Grant   `json:"grant"`
 
-	Values     []shownEntry `json:"values,omitempty"`      // the first ones of own kinds, by key
-	MoreValues int          `json:"more_values,omitempty"` // of own kinds
+	Values     []Entry `json:"values,omitempty"`      // the first ones of own kinds, by key
+	MoreValues int     `json:"more_values,omitempty"` // of own kinds
 }
 
 // Bounds of what show prints of own kinds: values, and the rows and columns of a table.

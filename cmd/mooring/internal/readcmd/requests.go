@@ -1,6 +1,6 @@
 // mooring session requests: what is asked in a session, and how it is shown.
 
-package main
+package readcmd
 
 import (
 	"cmp"
@@ -41,8 +41,8 @@ func sessionRequestsCmd(h *home.Folder) *cobra.Command {
 	return cmd
 }
 
-// shownRequest is a request as it is printed with --json.
-type shownRequest struct {
+// Request is a request as it is printed with --json.
+type Request struct {
 	Request string          `json:"request"`
 	Kind    string          `json:"kind"`
 	State   string          `json:"state"`
@@ -63,8 +63,9 @@ type shownRequest struct {
 	Changed int64           `json:"changed_at,omitempty"`
 }
 
-func showRequest(r *client.Request) shownRequest {
-	shown := shownRequest{r.ID, r.Kind, string(r.State), r.Message, r.Payload, r.Choices, r.Digest, cli.UnixMs(r.Expires), r.AskedRef, r.AskedBy, cli.UnixMs(r.AskedAt), r.Cursor,
+// ShowRequest returns a request as it is printed with --json.
+func ShowRequest(r *client.Request) Request {
+	shown := Request{r.ID, r.Kind, string(r.State), r.Message, r.Payload, r.Choices, r.Digest, cli.UnixMs(r.Expires), r.AskedRef, r.AskedBy, cli.UnixMs(r.AskedAt), r.Cursor,
 		nil, r.Choice, r.Answer, r.Reason, r.By, cli.UnixMs(r.Changed)}
 	if c := r.Claim; c != nil {
 		shown.Claim = &shownClaim{c.Cursor, cli.UnixMs(c.Until), c.Outbox, c.Worker, c.Ref, c.Actor}
@@ -84,10 +85,10 @@ func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o clie
 			return err
 		}
 		printed++
-		row := []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(payloadText(r.Payload)), answerCell(r)}
+		row := []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(PayloadText(r.Payload)), answerCell(r)}
 		switch {
 		case h.Env.JSON:
-			err = h.Env.PrintJSON(showRequest(r))
+			err = h.Env.PrintJSON(ShowRequest(r))
 		case follow:
 			_, err = fmt.Fprintln(h.Env.Out, strings.Join(row, "\t"))
 		default:
@@ -111,24 +112,24 @@ func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o clie
 func answerCell(r *client.Request) string {
 	switch {
 	case r.State == client.RequestAnswered:
-		return cli.ClipLine(answerText(r))
+		return cli.ClipLine(AnswerText(r))
 	case r.State.Ended():
 		return cli.ClipLine(r.Reason)
 	}
-	return cli.SanitizeLine(strings.Join(choiceIDs(r), ", "))
+	return cli.SanitizeLine(strings.Join(ChoiceIDs(r), ", "))
 }
 
-// answerText returns an answer for people: what was chosen, and what was said.
-func answerText(r *client.Request) string {
+// AnswerText returns an answer for people: what was chosen, and what was said.
+func AnswerText(r *client.Request) string {
 	label := r.Choice
 	if i := slices.IndexFunc(r.Choices, func(c client.Choice) bool { return c.ID == r.Choice }); i >= 0 {
 		label = cmp.Or(r.Choices[i].Label, r.Choice)
 	}
-	return strings.TrimSpace(label + " " + payloadText(r.Answer))
+	return strings.TrimSpace(label + " " + PayloadText(r.Answer))
 }
 
-// payloadText returns the text of a payload that is one, or has a member text, and the JSON of any other.
-func payloadText(payload json.RawMessage) string {
+// PayloadText returns the text of a payload that is one, or has a member text, and the JSON of any other.
+func PayloadText(payload json.RawMessage) string {
 	var text string
 	var object struct{ Text *string }
 	switch {
@@ -142,8 +143,8 @@ func payloadText(payload json.RawMessage) string {
 	return string(cli.CompactJSON(payload))
 }
 
-// choiceIDs returns the ids of a request's choices.
-func choiceIDs(r *client.Request) (ids []string) {
+// ChoiceIDs returns the ids of a request's choices.
+func ChoiceIDs(r *client.Request) (ids []string) {
 	for _, c := range r.Choices {
 		ids = append(ids, c.ID)
 	}

@@ -1,6 +1,6 @@
 // mooring session verify: checks a session's log and state.
 
-package main
+package readcmd
 
 import (
 	"context"
@@ -40,8 +40,8 @@ type shownFinding struct {
 	What   string `json:"what"`
 }
 
-// shownVerification is the output of verify.
-type shownVerification struct {
+// Verification is the output of verify.
+type Verification struct {
 	Session  string         `json:"session"`
 	Verified bool           `json:"verified"`
 	Events   int            `json:"events"`
@@ -68,7 +68,7 @@ func verifySession(ctx context.Context, h *home.Folder, s *client.Session) error
 	if err != nil {
 		return err
 	}
-	shown := shownVerification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
+	shown := Verification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
 		Cursor: v.Cursor, Head: v.Head.String(), StateAt: v.StateCursor, Differs: v.Differences, Open: v.Unverified}
 	if v.State != (client.Hash{}) {
 		shown.State = v.State.String()
