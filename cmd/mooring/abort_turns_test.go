@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/writecmd"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -19,7 +20,7 @@ func TestAbortTurns(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	id := r.create("ses_turns")
-	aborted := func(args ...string) (a shownAborted) {
+	aborted := func(args ...string) (a writecmd.AbortedTurns) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(r.ok(append([]string{"session", "abort-turns", id, "--json"}, args...)...)), &a); err != nil {
 			t.Fatal(err)
@@ -50,7 +51,7 @@ func TestAbortTurns(t *testing.T) {
 	if got := r.refusedAs(other, "", []string{"not_your_turn", "revoke"}, "session", "abort-turns", guest); got.out != "aborted 0 turns; 257 refused\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := aborted("--dead"); got != (shownAborted{Session: id, Dead: true, Left: session.MaxOpenTurns + 1}) {
+	if got := aborted("--dead"); got != (writecmd.AbortedTurns{Session: id, Dead: true, Left: session.MaxOpenTurns + 1}) {
 		t.Errorf("while all refs live: %+v", got)
 	}
 	text, err := os.ReadFile(strings.TrimPrefix(guest, "@"))
@@ -61,7 +62,7 @@ func TestAbortTurns(t *testing.T) {
 	if got := r.ok("session", "abort-turns", id, "--dead"); got != "aborted 256 turns; 1 left, not of refs known to be dead\n" {
 		t.Errorf("of dead refs: %q", got)
 	}
-	if got := aborted(); got != (shownAborted{Session: id, Aborted: 1}) {
+	if got := aborted(); got != (writecmd.AbortedTurns{Session: id, Aborted: 1}) {
 		t.Errorf("of all: %+v", got)
 	}
 	r.fails(cli.ExitUsage, "", "session", "abort-turns")

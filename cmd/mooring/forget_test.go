@@ -25,6 +25,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/writecmd"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -131,7 +132,7 @@ func TestAPurgedKeyIsNowhere(t *testing.T) {
 		if got := r.ok("session", "verify", id); !strings.Contains(got, "log of 10 events verified, 3 of them purged; state hash ") {
 			t.Errorf("verify says %q", got)
 		}
-		var again singleResult
+		var again writecmd.Result
 		if err := json.Unmarshal([]byte(r.ok("session", "purge", id, "part/m/p", "--yes", "--json")), &again); err != nil || !again.Unchanged {
 			t.Errorf("purged again: %+v, %v", again, err)
 		}
@@ -292,7 +293,7 @@ func TestManySessionsAreDeletedAtOnce(t *testing.T) {
 		if list := r.ok("session", "list"); strings.Count(list, "ses_many4") != 2 || strings.Count(list, "ses_many") != 2 || !strings.Contains(list, "ses_kept") {
 			t.Errorf("there are still %s", list)
 		}
-		var shown singleResult
+		var shown writecmd.Result
 		if err := json.Unmarshal([]byte(r.okIn(ids[4], "session", "delete", "-", "--yes", "--json")), &shown); err != nil || shown.Session != ids[4] || shown.Cursor == 0 {
 			t.Errorf("in JSON: %+v, %v", shown, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/writecmd"
 )
 
 // age lets a session's last event be from days ago.
@@ -45,9 +46,9 @@ func TestDeleteOlder(t *testing.T) {
 		creator := r.shareTo("creator", r.owner(), "--rights", "create")
 		r.refusedAs(r.otherHome("creator"), "", []string{"missing_right"}, "session", "delete", "--older-than", "90d", "--space", creator, "--yes")
 
-		listed := map[string]shownOld{}
+		listed := map[string]writecmd.OldSession{}
 		for line := range strings.Lines(r.ok(with("--dry-run", "--json")...)) {
-			var one shownOld
+			var one writecmd.OldSession
 			if err := json.Unmarshal([]byte(line), &one); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +60,7 @@ func TestDeleteOlder(t *testing.T) {
 		if got := r.runIn("", with("--dry-run")...); !strings.Contains(got.out, old2) || strings.Contains(got.out, young) || !strings.Contains(got.err, "2 sessions would be deleted") || !strings.Contains(got.err, "a turn is running") {
 			t.Errorf("a dry run: %+v", got)
 		}
-		var done removedOlder
+		var done writecmd.RemovedOlder
 		if err := json.Unmarshal([]byte(r.ok(with("--yes", "--json")...)), &done); err != nil || done.Deleted != 2 || done.Left != 1 || done.Failed != 0 || done.Before == 0 {
 			t.Errorf("deleted: %+v, %v", done, err)
 		}

@@ -19,6 +19,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/writecmd"
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -84,12 +85,12 @@ func (r *receiver) next(typ, about string) notice.Notice {
 }
 
 // hooks are a session's webhooks, as they are listed once cond is true of them.
-func (r *cliRig) hooks(ref string, cond func([]webhookJSON) bool) (list []webhookJSON) {
+func (r *cliRig) hooks(ref string, cond func([]writecmd.Webhook) bool) (list []writecmd.Webhook) {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		list = nil
 		for line := range strings.Lines(r.ok("session", "webhook", "list", ref, "--json")) {
-			var w webhookJSON
+			var w writecmd.Webhook
 			if err := json.Unmarshal([]byte(line), &w); err != nil {
 				r.t.Fatal(err)
 			}
@@ -136,7 +137,7 @@ func TestSessionWebhook(t *testing.T) {
 	})
 	ask("req_1")
 	first, began := to.next(notice.RequestOpen, "req_1"), time.Now()
-	if list := r.hooks(id, func(l []webhookJSON) bool { return l[0].Failures == 1 }); list[0].Error != "status_500" || list[0].Next == 0 || list[0].FailingSince == 0 {
+	if list := r.hooks(id, func(l []writecmd.Webhook) bool { return l[0].Failures == 1 }); list[0].Error != "status_500" || list[0].Next == 0 || list[0].FailingSince == 0 {
 		t.Errorf("failing, it is listed as %+v", list[0])
 	}
 	r.stop()
@@ -144,7 +145,7 @@ func TestSessionWebhook(t *testing.T) {
 	if again := to.next(notice.RequestOpen, "req_1"); again.ID != first.ID || time.Since(began) < 1900*time.Millisecond {
 		t.Errorf("it comes again as %s and not %s, after %v", again.ID, first.ID, time.Since(began))
 	}
-	list := r.hooks(id, func(l []webhookJSON) bool { return l[0].Failures == 0 })
+	list := r.hooks(id, func(l []writecmd.Webhook) bool { return l[0].Failures == 0 })
 	if list[0].Delivered == 0 || list[0].Ended != "" || list[0].FailingSince != 0 || strings.Contains(r.ok("session", "webhook", "list", id), "whsec") {
 		t.Errorf("it is listed as %+v", list[0])
 	}
@@ -157,7 +158,7 @@ func TestSessionWebhook(t *testing.T) {
 	r.ok("session", "webhook", "add", id, other.url, "--webhook-secret", other.secret, "--on", notice.RequestOpen, "--id", "gone")
 	r.ok("session", "webhook", "add", id, redirects.URL, "--webhook-secret", other.secret, "--id", "redirects")
 	other.next(notice.RequestOpen, "req_1")
-	list = r.hooks(id, func(l []webhookJSON) bool { return l[1].Ended != "" && l[2].Failures > 0 })
+	list = r.hooks(id, func(l []writecmd.Webhook) bool { return l[1].Ended != "" && l[2].Failures > 0 })
 	if list[1].Ended != "gone" || list[2].Error != "redirect" || list[2].Ended != "" {
 		t.Errorf("gone and redirected: %+v", list[1:])
 	}
@@ -181,7 +182,7 @@ func TestSessionWebhook(t *testing.T) {
 	// With the ref it ends.
 	r.ok("rotate", id)
 	ask("req_3")
-	if list := r.hooks(id, func(l []webhookJSON) bool { return l[0].Ended != "" }); list[0].Ended != "revoked" {
+	if list := r.hooks(id, func(l []writecmd.Webhook) bool { return l[0].Ended != "" }); list[0].Ended != "revoked" {
 		t.Errorf("rotated: %+v", list[0])
 	}
 	select {
@@ -222,7 +223,7 @@ func TestSessionWebhookRefused(t *testing.T) {
 	r.fails(cli.ExitRefused, "letters, digits", append(add, "--id", "a b")...)
 	r.ok("session", "ask", id, "prompt", "contents")
 	r.ok(add...)
-	list := r.hooks(id, func(l []webhookJSON) bool { return l[0].Failures > 0 })
+	list := r.hooks(id, func(l []writecmd.Webhook) bool { return l[0].Failures > 0 })
 	if list[0].Error != "private_address" || len(to.got) > 0 {
 		t.Errorf("at a private address: %+v, reached %d times", list[0], len(to.got))
 	}

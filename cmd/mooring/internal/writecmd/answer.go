@@ -1,6 +1,6 @@
 // mooring session answer and withdraw: end a request.
 
-package main
+package writecmd
 
 import (
 	"cmp"
@@ -60,7 +60,7 @@ func sendAnswer(ctx context.Context, h *home.Folder, c *client.Client, s *client
 	}
 	switch {
 	case r.State == client.RequestAnswered && o.Choice != "" && o.Choice == r.Choice:
-		return h.Env.Print(singleResult{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
+		return h.Env.Print(Result{Session: s.ID(), Cursor: r.Cursor, Unchanged: true, Request: id}, "%s was answered so already, by %s\n", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")))
 	case r.State == client.RequestAnswered:
 		return fault.Conflict.With("request %s was answered already by %s, with %q: the first answer counts", id, cli.SanitizeLine(cmp.Or(r.By, "somebody")), cli.ClipLine(readcmd.AnswerText(r)))
 	case !r.State.Ended() && len(r.Choices) > 0 && (payload == nil || o.Choice != "" && !slices.Contains(readcmd.ChoiceIDs(r), o.Choice)):
@@ -69,7 +69,7 @@ func sendAnswer(ctx context.Context, h *home.Folder, c *client.Client, s *client
 	return commitSingle(ctx, h, c, s, singleOp{
 		none: "nothing was answered",
 		op:   func(b *client.Batch) { b.Answer(id, o) },
-		summary: func(res singleResult) string {
+		summary: func(res Result) string {
 			return fmt.Sprintf("answered %s at cursor %d: %s asked by %s: %s", id, res.Cursor, r.Kind, cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(readcmd.PayloadText(r.Payload)))
 		},
 	})
@@ -97,7 +97,7 @@ func sessionWithdrawCmd(h *home.Folder) *cobra.Command {
 			return runConfirmed(cmd.Context(), h, args[0], true, singleOp{
 				none: "nothing was withdrawn",
 				op:   func(b *client.Batch) { b.Withdraw(args[1], reason) },
-				summary: func(res singleResult) string {
+				summary: func(res Result) string {
 					return fmt.Sprintf("withdrew %s at cursor %d", cli.SanitizeLine(args[1]), res.Cursor)
 				},
 			})

@@ -1,6 +1,6 @@
 // mooring session create: a new session without content, which may be a child of another.
 
-package main
+package writecmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring session fork: a new session that begins as a copy of another.
 
-package main
+package writecmd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // mooring session append: commits op lines to the outbox.
 
-package main
+package writecmd
 
 import (
 	"context"

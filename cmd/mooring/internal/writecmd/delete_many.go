@@ -1,6 +1,6 @@
 // mooring session delete: several sessions at once.
 
-package main
+package writecmd
 
 import (
 	"bufio"
@@ -93,7 +93,7 @@ func deleteAll(ctx context.Context, h *home.Folder, c *client.Client, sessions [
 	defer stop()
 	defer h.ReportWaiting(wait, c)()
 	type outcome struct {
-		shown singleResult
+		shown Result
 		err   error
 	}
 	todo, done := make(chan *client.Session), make(chan outcome)

@@ -1,6 +1,6 @@
 // mooring session delete and purge, and how an op that is committed alone is shown.
 
-package main
+package writecmd
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func sessionDeleteCmd(h *home.Folder) *cobra.Command {
 				what:    "delete the session with all refs to it",
 				none:    nothingRemoved,
 				op:      func(b *client.Batch) { b.Delete() },
-				summary: func(r singleResult) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
+				summary: func(r Result) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
 			}
 			if len(args) == 1 && args[0] != "-" {
 				return runConfirmed(cmd.Context(), h, args[0], yes, f)
@@ -102,7 +102,7 @@ func sessionPurgeCmd(h *home.Folder) *cobra.Command {
 				none: nothingRemoved,
 				key:  args[1],
 				op:   func(b *client.Batch) { b.Purge(args[1]) },
-				summary: func(r singleResult) string {
+				summary: func(r Result) string {
 					if r.Unchanged {
 						return fmt.Sprintf("there is nothing of %s in the session", args[1])
 					}
@@ -122,13 +122,13 @@ type singleOp struct {
 	none    string // what is said if it was not done
 	key     string
 	op      func(*client.Batch)
-	summary func(singleResult) string
+	summary func(Result) string
 }
 
 const nothingRemoved = "nothing was removed"
 
-// singleResult is its printed result.
-type singleResult struct {
+// Result is its printed result.
+type Result struct {
 	Session   string `json:"session"`
 	Key       string `json:"key,omitempty"`
 	Queued    bool   `json:"queued"`
@@ -180,8 +180,8 @@ func commitSingle(ctx context.Context, h *home.Folder, c *client.Client, s *clie
 }
 
 // commitAndAwait commits the op and waits for its outcome.
-func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f singleOp) (shown singleResult, err error) {
-	shown = singleResult{Session: s.ID(), Key: f.key}
+func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f singleOp) (shown Result, err error) {
+	shown = Result{Session: s.ID(), Key: f.key}
 	b := s.Batch()
 	f.op(b)
 	ticket, err := b.Commit(ctx)

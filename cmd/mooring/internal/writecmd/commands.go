@@ -1,6 +1,6 @@
 // The commands that write to sessions.
 
-package main
+package writecmd
 
 import (
 	"github.com/spf13/cobra"
@@ -8,8 +8,8 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-// writeCommands returns the subcommands of mooring session that make sessions, write to them and end them.
-func writeCommands(h *home.Folder) []*cobra.Command {
+// Commands returns the subcommands of mooring session that make sessions, write to them and end them.
+func Commands(h *home.Folder) []*cobra.Command {
 	return []*cobra.Command{
 		sessionCreateCmd(h), sessionForkCmd(h), sessionAppendCmd(h), sessionAbortTurnsCmd(h), sessionRevertCmd(h), sessionUnrevertCmd(h), sessionCompactCmd(h),
 		sessionAskCmd(h), sessionAnswerCmd(h), sessionWithdrawCmd(h), sessionWebhookCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),

@@ -1,6 +1,6 @@
 // mooring session revert and unrevert: the latest messages are hidden, and shown again.
 
-package main
+package writecmd
 
 import (
 	"cmp"
@@ -40,7 +40,7 @@ func sessionRevertCmd(h *home.Folder) *cobra.Command {
 			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was hidden",
 				op:   op,
-				summary: func(r singleResult) string {
+				summary: func(r Result) string {
 					if r.Unchanged {
 						return fmt.Sprintf("it was reverted to %s already", cmp.Or(r.To, "what the ref may not read"))
 					}
@@ -77,7 +77,7 @@ func sessionUnrevertCmd(h *home.Folder) *cobra.Command {
 			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was shown again",
 				op:   func(b *client.Batch) { b.Unrevert() },
-				summary: func(r singleResult) string {
+				summary: func(r Result) string {
 					return fmt.Sprintf("%s and what comes after it is shown again, from cursor %d on", cmp.Or(r.To, "what was hidden"), r.Cursor)
 				},
 			})

@@ -1,6 +1,6 @@
 // mooring session compact: a message is the summary of those before.
 
-package main
+package writecmd
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func sessionCompactCmd(h *home.Folder) *cobra.Command {
 			return runSingle(cmd.Context(), h, args[0], singleOp{
 				none: "nothing was compacted",
 				op:   func(b *client.Batch) { b.Compact(upto, summary) },
-				summary: func(r singleResult) string {
+				summary: func(r Result) string {
 					if r.Unchanged {
 						return fmt.Sprintf("it was compacted up to %s already", r.Upto)
 					}

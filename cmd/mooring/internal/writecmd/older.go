@@ -1,6 +1,6 @@
 // mooring session delete and purge with --older-than: all old sessions of a space.
 
-package main
+package writecmd
 
 import (
 	"cmp"
@@ -62,8 +62,8 @@ func (o *olderFlags) given(cmd *cobra.Command, args []string, want int, what str
 	return true, nil
 }
 
-// removedOlder is the printed result.
-type removedOlder struct {
+// RemovedOlder is the printed result.
+type RemovedOlder struct {
 	Before    int64 `json:"before"` // Unix ms
 	Deleted   int   `json:"deleted,omitempty"`
 	Purged    int   `json:"purged,omitempty"`
@@ -72,8 +72,8 @@ type removedOlder struct {
 	Failed    int   `json:"failed,omitempty"`
 }
 
-// shownOld is a session as --dry-run prints it.
-type shownOld struct {
+// OldSession is a session as --dry-run prints it.
+type OldSession struct {
 	Session string `json:"session"`
 	Updated int64  `json:"updated"` // Unix ms
 	Events  uint64 `json:"events"`
@@ -141,7 +141,7 @@ func listOlder(ctx context.Context, h *home.Folder, sp *client.Space, o *client.
 			switch {
 			case !print:
 			case h.Env.JSON:
-				shown := shownOld{Session: s.ID, Updated: cli.UnixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
+				shown := OldSession{Session: s.ID, Updated: cli.UnixMs(s.Updated), Events: s.Events, Bytes: s.Bytes}
 				if s.Err != nil {
 					shown.Left = fault.CodeOf(s.Err).String()
 				}
@@ -173,7 +173,7 @@ func reportOlder(_ context.Context, h *home.Folder, found foundOlder, f olderFla
 	}
 	fmt.Fprintln(h.Env.Err, line)
 	if h.Env.JSON && !f.dryRun {
-		return h.Env.PrintJSON(removedOlder{})
+		return h.Env.PrintJSON(RemovedOlder{})
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func removeListed(ctx context.Context, h *home.Folder, sp *client.Space, o clien
 	}
 	bar := cli.NewProgress(h.Env, label, total)
 	defer bar.Clear()
-	sum := removedOlder{}
+	sum := RemovedOlder{}
 	var stopped, first error
 	for page, err := range sp.RemoveOlder(calls, o) {
 		sum.Before = max(sum.Before, cli.UnixMs(page.Before))
@@ -231,7 +231,7 @@ func removeListed(ctx context.Context, h *home.Folder, sp *client.Space, o clien
 	return err
 }
 
-func printRemoved(h *home.Folder, sum removedOlder, o client.OlderOptions) error {
+func printRemoved(h *home.Folder, sum RemovedOlder, o client.OlderOptions) error {
 	if h.Env.JSON {
 		return h.Env.PrintJSON(sum)
 	}

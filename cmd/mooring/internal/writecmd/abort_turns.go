@@ -1,6 +1,6 @@
 // mooring session abort-turns: ends turns left open.
 
-package main
+package writecmd
 
 import (
 	"context"
@@ -40,8 +40,8 @@ func sessionAbortTurnsCmd(h *home.Folder) *cobra.Command {
 	return cmd
 }
 
-// shownAborted is the printed result.
-type shownAborted struct {
+// AbortedTurns is the printed result.
+type AbortedTurns struct {
 	Session string `json:"session"`
 	Dead    bool   `json:"dead"`
 	Aborted int    `json:"aborted"`
@@ -62,7 +62,7 @@ func abortTurns(ctx context.Context, h *home.Folder, s *client.Session, dead boo
 	if err != nil && a == (client.AbortedTurns{}) {
 		return err // nothing was done
 	}
-	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
+	shown := AbortedTurns{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
 	said := error(nil)
 	if h.Env.JSON {
 		said = h.Env.PrintJSON(shown)
@@ -76,7 +76,7 @@ func abortTurns(ctx context.Context, h *home.Folder, s *client.Session, dead boo
 }
 
 // text returns the result on one line.
-func (a *shownAborted) text() string {
+func (a *AbortedTurns) text() string {
 	message := []string{"aborted " + cli.Plural(a.Aborted, "turn")}
 	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {
 		return "no turn is open"

@@ -1,6 +1,6 @@
 // mooring session ask: asks an agent, or people, for something.
 
-package main
+package writecmd
 
 import (
 	"cmp"

@@ -1,7 +1,7 @@
 // Op lines: JSONL, one op intent a line, the input of `mooring session append`. All lines are
 // parsed before any is committed.
 
-package main
+package writecmd
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 // mooring session webhook: where the servers send notices of a session.
 
-package main
+package writecmd
 
 import (
 	"context"
@@ -152,8 +152,8 @@ func listWebhooks(ctx context.Context, h *home.Folder, s *client.Session) error 
 	return cli.WriteTable(h.Env.Out, rows)
 }
 
-// webhookJSON is a webhook as --json prints it. Times are Unix ms.
-type webhookJSON struct {
+// Webhook is a webhook as --json prints it. Times are Unix ms.
+type Webhook struct {
 	ID           string   `json:"id"`
 	URL          string   `json:"url"`
 	On           []string `json:"on"`
@@ -170,8 +170,8 @@ type webhookJSON struct {
 	EndedAt      int64    `json:"ended_at,omitempty"`
 }
 
-func shownWebhook(w *client.WebhookInfo) webhookJSON {
-	shown := webhookJSON{ID: w.ID, URL: w.URL, On: w.Kinds, Ref: w.Ref, Created: cli.UnixMs(w.Created), Cursor: w.Cursor, Delivered: cli.UnixMs(w.Delivered),
+func shownWebhook(w *client.WebhookInfo) Webhook {
+	shown := Webhook{ID: w.ID, URL: w.URL, On: w.Kinds, Ref: w.Ref, Created: cli.UnixMs(w.Created), Cursor: w.Cursor, Delivered: cli.UnixMs(w.Delivered),
 		FailingSince: cli.UnixMs(w.FailingSince), Failures: w.Failures, Error: w.Error, Restarted: cli.UnixMs(w.Restarted), Ended: w.Ended, EndedAt: cli.UnixMs(w.EndedAt)}
 	if w.Failures > 0 && w.Ended == "" {
 		shown.Next = cli.UnixMs(w.Next)
