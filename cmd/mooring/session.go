@@ -8,6 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/transfercmd"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/writecmd"
 )
 
@@ -20,7 +21,7 @@ func sessionCmd(env *cli.Env) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	h := home.AddFlags(env, cmd)
-	cmd.AddCommand(transferCommands(h)...)
+	cmd.AddCommand(transfercmd.Commands(h)...)
 	cmd.AddCommand(writecmd.Commands(h)...)
 	cmd.AddCommand(readcmd.Commands(h)...)
 	h.CompleteRefs(cmd)

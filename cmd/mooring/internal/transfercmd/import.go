@@ -1,7 +1,7 @@
 // mooring session import: appends an opencode export or recording, a transcript, or UIMessages of the AI SDK, through the
 // outbox. It is repeatable: batches committed before are not committed again.
 
-package main
+package transfercmd
 
 import (
 	"context"

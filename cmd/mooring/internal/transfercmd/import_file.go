@@ -1,6 +1,6 @@
 // The file of mooring session import: which it is, and what secrets it has.
 
-package main
+package transfercmd
 
 import (
 	"bufio"

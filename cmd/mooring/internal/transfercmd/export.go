@@ -1,6 +1,6 @@
 // mooring session export: prints the folded session as an opencode export, or as UIMessages of the AI SDK.
 
-package main
+package transfercmd
 
 import (
 	"bufio"

@@ -2,7 +2,7 @@
 // batch's id is derived from its content and position, and the outbox accepts an id once; the
 // journal is for batches that the outbox has forgotten.
 
-package main
+package transfercmd
 
 import (
 	"bytes"

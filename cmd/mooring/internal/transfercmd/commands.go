@@ -1,6 +1,6 @@
 // The commands that move sessions between a server and files.
 
-package main
+package transfercmd
 
 import (
 	"github.com/spf13/cobra"
@@ -8,7 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 )
 
-// transferCommands returns the subcommands of mooring session that read files of sessions and write them.
-func transferCommands(h *home.Folder) []*cobra.Command {
+// Commands returns the subcommands of mooring session that read files of sessions and write them.
+func Commands(h *home.Folder) []*cobra.Command {
 	return []*cobra.Command{sessionImportCmd(h), sessionExportCmd(h)}
 }
