@@ -22,7 +22,7 @@ import (
 var notShipped = []string{
 	".ci/", "internal/breach/", "capnp/wire/", "capnweb/testserver/", "internal/bench/", "internal/benchfanout/", "internal/benchrpc/", "internal/e2e/", "internal/testschema/",
 	"internal/faultproxy/", "internal/interop/", "internal/linear/", "internal/lockbuf/", "internal/measure/", "internal/pgtest/",
-	"internal/readme/", "internal/seed/", "internal/slowreader/", "internal/stmtfault/", "internal/teststore/",
+	"internal/readme/", "internal/seed/", "internal/selfsigned/", "internal/slowreader/", "internal/stmtfault/", "internal/teststore/",
 	"internal/until/", "internal/httpapi/apitest/", "ledger/ledgertest/", "internal/opencode/opencodetest/", "internal/server/batchtest/", "internal/session/memtx/", "internal/store/storetest/",
 }
 

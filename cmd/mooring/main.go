@@ -1,30 +1,21 @@
-// Command mooring is the one binary: the server and every client command. Each command has a file of
-// this folder; this one has the root command, the exit codes, the --json flag and signals.
+// Command mooring is the one binary: the server and every client command. This folder has the root command, how an error becomes
+// an exit code, and the commands session and version; packages below have the commands in groups, and what they share. Each says
+// its words and its bounds:
 //
-// Words:
+//	internal/cli          the environment of a command line: output, exit codes, flags, inputs, files of refs, signals
+//	internal/home         the client's side: the home folder, what a REF stands for, owners, waiting for a server
+//	internal/servercmd    serve and admin
+//	internal/refcmd       share, link, redeem, revoke, refs, rotate, key and audit
+//	internal/outboxcmd    outbox
+//	internal/agentcmd     run, acp, attach, relay, watch and mcp
+//	internal/readcmd      of session, what looks at sessions: list, show, get, tail, verify, requests and others
+//	internal/writecmd     of session, what makes, changes and ends them: create, append, ask, delete and others
+//	internal/transfercmd  of session, import and export
 //
-//	REF          an argument: a ref's text, @FILE that holds one, or an id that the home folder knows (refarg.go)
-//	home folder  the client's folder: outbox.db, owner's ref last used, seal key, import journals (home.go)
-//	outbox       the durable queue of ops to send (package outbox)
-//	op line      one op as JSON, the input of session append (opline.go)
-//	journal      the batches that an import has committed (journal.go)
-//	owner        the ref of a space under which sessions are created
-//	advertise    the address that clients use, put into refs by the server
+// cli imports none of the others, and home imports cli alone. Groups import these two, and not each other, except that readcmd
+// prints a grant as refcmd does, and writecmd a request as readcmd does.
 //
-// # Lock order
-//
-// imports.lock of the home folder (home.Lock) is held while an import finds or creates its session,
-// relay.lock while a relay runs. The databases lock for themselves.
-//
-// # Bounds
-//
-//	a file with a ref       4112 bytes (maxRefFile)
-//	an op line              64 MiB (maxOpLine)
-//	an input kept whole     1 GiB (maxInput)
-//	a file of certificates  1 MiB (cli.MaxCertificateFile)
-//	a limits file           64 KiB (maxLimitsFile)
-//	deletes at once         128 (maxConcurrentDeletes)
-//	waiting for a server    3 s (home.SendGrace), less if it is unreachable for 400 ms (home.GraceUnreachable)
+// The tests in this folder run whole command lines, against servers of their own; those of one function are beside it.
 package main
 
 import (
@@ -86,6 +77,7 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut}, args)
 }
 
+// runEnv runs one command line in an environment, reports its error, and returns its exit code.
 func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 	root := newRoot(env)
 	root.SetArgs(args)
@@ -119,6 +111,7 @@ func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 	return cli.ExitRefused
 }
 
+// newRoot returns the root command with all others.
 func newRoot(env *cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mooring",

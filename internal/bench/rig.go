@@ -128,7 +128,7 @@ func (r *rig) serve(ctx context.Context, binary, data, url string) error {
 	return nil
 }
 
-// serveHere runs the server in this process, as cmd/mooring wires it.
+// serveHere runs the server in this process, as mooring serve wires it.
 func (r *rig) serveHere(ctx context.Context, data, url string) error {
 	var st *store.Store
 	var err error

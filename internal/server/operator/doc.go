@@ -2,9 +2,9 @@
 // start and the owner's refs, quotas, trimming, sweeping, counting, and probing in an outage.
 //
 // The server runs Operator.Loops and asks the Outage whether commits succeed; package server calls
-// Bootstrap, and cmd/mooring RotateOwner and RotateSessionOwner. Package commit asks for quotas and reports to the
-// Outage. This package writes rows of the database in transactions of its own, and the files of the
-// owner's ref. It knows neither connections nor objects.
+// Bootstrap, and mooring admin (package servercmd) RotateOwner and RotateSessionOwner. Package commit asks
+// for quotas and reports to the Outage. This package writes rows of the database in transactions of its
+// own, and the files of the owner's ref. It knows neither connections nor objects.
 //
 //	owner's ref  the ref with which a space, or a session, began; OwnerFile has the first space's
 //	account      what all sessions made under one ref of a space hold together

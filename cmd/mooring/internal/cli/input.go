@@ -20,7 +20,7 @@ import (
 // ErrStopped is the error of a read when the command is interrupted.
 var ErrStopped = fault.Canceled.With("stopped while reading")
 
-// Input opens a file argument; "-" or none is standard input. Reads end with ctx.
+// Input opens a file argument; "-" or none is standard input. Reads end with ctx, as ErrStopped.
 func (env *Env) Input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
 		return utf8Reader(&ctxReader{ctx: ctx, r: env.In}), func() {}, nil
@@ -80,7 +80,8 @@ func CannotRead(name string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
-// ReadFileLimited reads a whole file of any kind, of at most limit bytes.
+// ReadFileLimited reads a whole file of any kind, of at most limit bytes, as UTF-8. Its error is ErrStopped when ctx ends first,
+// else one that names the file.
 func ReadFileLimited(ctx context.Context, name string, limit int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {

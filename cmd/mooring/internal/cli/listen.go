@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// CheckListen refuses an invalid address to listen at. A port may be a service's name.
+// CheckListen refuses, as fault.Usage, what is not HOST:PORT to listen at. A port may be a service's name.
 func CheckListen(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -31,7 +31,7 @@ func IsPort(text string) bool {
 	return err == nil
 }
 
-// ListenTCP listens at a flag's address.
+// ListenTCP listens at a flag's address. Its error is ListenError's.
 func ListenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -40,7 +40,7 @@ func ListenTCP(ctx context.Context, flag, address string) (net.Listener, error) 
 	return ln, nil
 }
 
-// ListenError returns why an address cannot be listened at, and what to do.
+// ListenError returns why an address cannot be listened at, and what to do; of one in use it is fault.InUse.
 func ListenError(flag, address string, err error) error {
 	switch label := ""; {
 	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):

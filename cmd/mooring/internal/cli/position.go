@@ -31,8 +31,8 @@ func (f *PositionFlag) Set(text string) error {
 	return err
 }
 
-// ExplainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
-// before.
+// ExplainServerBehind rewrites, for a command that prints a log or an audit, label, from a position on, the error that it is not
+// the one seen before; other errors are unchanged.
 func ExplainServerBehind(label string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
@@ -41,7 +41,7 @@ func ExplainServerBehind(label string, err error, from client.Position) error {
 	return err
 }
 
-// WarnBeyondEnd warns the user that the requested position lies beyond the end.
+// WarnBeyondEnd warns people, not with --json, that the requested position lies beyond the end.
 func (env *Env) WarnBeyondEnd(label string, from, end uint64) {
 	if from > end && !env.JSON {
 		fmt.Fprintf(env.Err, "the %s ends at %d\n", label, end)

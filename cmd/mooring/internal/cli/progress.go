@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress is shown on the error output, so that results stay clean.
+// Progress is the display of long work, on the error output, so that results stay clean.
 type Progress struct {
 	bar   *progressbar.ProgressBar
 	plain io.Writer
@@ -27,7 +27,7 @@ type Progress struct {
 const lineEvery = 2 * time.Second
 
 // NewProgress begins to show how many of total are done; 0 shows nothing, a negative total is
-// unknown. what is their name: "ops sent".
+// unknown. label is their name: "ops sent".
 func NewProgress(env *Env, label string, total int) *Progress {
 	p := &Progress{what: label, total: total, last: time.Now()}
 	if env.JSON || total == 0 {
@@ -70,7 +70,7 @@ func (p *Progress) Finish() {
 	}
 }
 
-// FinishBar is finish for work of which a line is worth writing only if it takes long: it ends a bar, and writes no last
+// FinishBar is Finish for work of which a line is worth writing only if it takes long: it ends a bar, and writes no last
 // line. A nil p shows nothing.
 func (p *Progress) FinishBar() {
 	if p != nil && p.bar != nil {
@@ -78,7 +78,7 @@ func (p *Progress) FinishBar() {
 	}
 }
 
-// Clear ends the display unless finish has: for work that failed, or whose end is not worth a
+// Clear ends the display unless Finish has: for work that failed, or whose end is not worth a
 // line.
 func (p *Progress) Clear() {
 	if p.bar != nil {

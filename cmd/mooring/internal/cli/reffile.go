@@ -33,8 +33,8 @@ type RefFile struct {
 // refFileRoom is the maximum length of a ref's text, with its line end.
 const refFileRoom = 4097
 
-// NewRefFile checks that a ref can be written to a file. Unless over, an existing file is
-// refused.
+// NewRefFile checks that a ref can be written to a file, and makes the temporary one; "" is no file. Unless over, an existing
+// file is refused (fault.AlreadyExists); a folder is fault.Usage.
 func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	if name == "" {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ForTerminal returns w, or an escapingWriter to it if it is a terminal.
+// ForTerminal returns w or, if it is a terminal, a writer to it that escapes what a terminal does not show.
 func ForTerminal(w io.Writer) io.Writer {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		return EscapeInvisible(w)

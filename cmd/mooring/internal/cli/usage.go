@@ -50,7 +50,7 @@ func flagValueHelp(f *pflag.Flag) string {
 	return "a value"
 }
 
-// ArgCount checks a command's number of arguments; a negative limit is none. The command's
+// ArgCount checks a command's number of arguments, and refuses others as fault.Usage; a negative limit is none. The command's
 // first line of help names them.
 func ArgCount(least, limit int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -68,7 +68,7 @@ func ArgCount(least, limit int) cobra.PositionalArgs {
 // durationFlag is a flag's duration: 90s, 24h, 7d, 2w, 1d12h.
 type durationFlag time.Duration
 
-// DurationVar adds a duration flag.
+// DurationVar adds a flag of a duration: 90s, 24h, 7d, 2w, 1d12h.
 func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
 	*p = value
 	f.Var((*durationFlag)(p), name, help)
@@ -118,7 +118,7 @@ func (s *durationFlag) String() string {
 // Type implements pflag.Value.
 func (s *durationFlag) Type() string { return "duration" }
 
-// UsageError is an error visible from the command line alone: a usage error, whatever its code.
+// UsageError is an error visible from the command line alone: the exit code is ExitUsage, whatever the error's code.
 type UsageError struct{ Err error }
 
 // Error implements error.

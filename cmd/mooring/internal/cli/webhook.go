@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
-// CheckNotices checks --on.
+// CheckNotices checks the values of --on. Its error is fault.Usage, and names the notices that there are.
 func CheckNotices(on []string) error {
 	for _, typ := range on {
 		if !slices.Contains(notice.Types(), typ) {
@@ -29,7 +29,8 @@ func CheckNotices(on []string) error {
 // maxWebhookSecret bounds the file of a webhook's secret, in bytes.
 const maxWebhookSecret = 4096
 
-// WebhookSecret returns the secret in a file, which is made if it is not there.
+// WebhookSecret returns the secret in the first line of a file. A file that is not there is made, with a new secret, which Env.Err
+// is told of.
 func (env *Env) WebhookSecret(ctx context.Context, name string) (string, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

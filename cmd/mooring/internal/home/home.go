@@ -102,7 +102,7 @@ func (h *Folder) MakeDir() (string, error) {
 	return dir, privatedir.Make(dir, "the home folder")
 }
 
-// Open opens a client on the home's outbox.
+// Open opens a client on the home's outbox, or that of --outbox-url. One that is offline sends nothing. The caller closes it.
 func (h *Folder) Open(ctx context.Context, offline bool) (*client.Client, error) {
 	dir, err := h.MakeDir()
 	if err != nil {
@@ -142,7 +142,8 @@ func (h *Folder) Open(ctx context.Context, offline bool) (*client.Client, error)
 // outboxURLFlag is how messages name the flag or its environment variable.
 const outboxURLFlag = "--outbox-url (or MOORING_OUTBOX_URL)"
 
-// WithClient runs a command's body with an open client. Queued ops are sent meanwhile, and for a short time afterwards.
+// WithClient runs a command's body with an open client. Queued ops are sent meanwhile, and for a short time afterwards; then the
+// owner's ref in use is remembered. After an error of body it does neither.
 func (h *Folder) WithClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
 	c, err := h.Open(ctx, false)
 	if err != nil {

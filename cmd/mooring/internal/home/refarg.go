@@ -43,8 +43,8 @@ func (a *Arg) InSpace() bool {
 // maxRefFile bounds a file with a ref, in bytes, including white space.
 const maxRefFile = 4096 + 16
 
-// Ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept in
-// refArgs, since a pipe can be read once. Errors never contain the text.
+// Ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept,
+// since a pipe can be read once. Errors never contain the text, and are those of Arg.Err.
 func (h *Folder) Ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
 	got := h.Arg(ctx, arg)
 	if got.Err == nil && got.Under != "" {
@@ -178,7 +178,8 @@ func parsePageAddress(text string) (ref capability.Ref, err error) {
 }
 
 // SavedRef returns the saved ref of an id: a ref's own, or its target's. Of several refs of a
-// target it is one with the right want.
+// target it is one with the right want. Of an id that the home folder does not know the error is fault.NotFound, and says what
+// to do.
 func (h *Folder) SavedRef(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
 	if capability.Target(id) != "" {
 		saved, err = box.Ref(ctx, id)
@@ -206,7 +207,7 @@ func notSavedError(id string, err error) error {
 	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", label)
 }
 
-// PassedSession is session, for a fork's source and a child's parent, which take a ref of the session's own.
+// PassedSession is Session, for a fork's source and a child's parent, which take a ref of the session's own.
 func (h *Folder) PassedSession(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
 	if _, _, err := h.Ref(ctx, arg); err != nil {
 		return nil, err
@@ -344,7 +345,7 @@ func (h *Folder) explainNeverCreated(ctx context.Context, c *client.Client, err 
 	return why
 }
 
-// DeadError returns the error of every call under a dead ref.
+// DeadError returns the error of every call under a dead ref, with the code that says why; nil if the ref is alive.
 func DeadError(d client.Description) error {
 	if d.Grant.Dead == fault.None {
 		return nil

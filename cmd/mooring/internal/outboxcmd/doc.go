@@ -11,4 +11,9 @@
 //	reconcile   to commit again the ops that a session has lost, and go on
 //	abandon     to give up what a stream has pending, and go on without it
 //	at quota    of a session: it holds as much as it may, so its ops wait until someone makes room
+//
+// # Bounds
+//
+//	reading the outbox   nothing is sent meanwhile (status, list, abandon)
+//	drain                as long as --timeout says, else until all is answered or the command is stopped
 package outboxcmd

@@ -18,5 +18,6 @@
 //
 // # Bounds
 //
+//	a batch, a payload       as large as servers take by default (session.DefaultLimits)
 //	keys asked for at once   1000 (changesPage)
 package transfercmd

@@ -127,7 +127,7 @@ type singleOp struct {
 
 const nothingRemoved = "nothing was removed"
 
-// Result is its printed result.
+// Result is the outcome of a single op, as --json prints it.
 type Result struct {
 	Session   string `json:"session"`
 	Key       string `json:"key,omitempty"`
