@@ -61,7 +61,7 @@ e2e e2e-nodes: export FULL := $(FULL)
 test test-slow: export RAPID_SEED = $(SEED)
 
 # Tests of sizes, which the race detector would multiply.
-UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go)))
+UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go */*/*/*/*_test.go)))
 UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
 
 # Tests whose servers and commands are processes of their own, without the race detector.
