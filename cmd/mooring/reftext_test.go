@@ -1,6 +1,6 @@
 //go:build unix
 
-// What op lines can say, and what is said of them.
+// Where commands print the text of a ref, with its secret.
 
 package main
 
