@@ -59,6 +59,8 @@ test test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
 # What the tests in JavaScript repeat, they repeat as often as they can with FULL=1 alone (e2e/README.md).
 e2e e2e-nodes: export FULL := $(FULL)
 test test-slow: export RAPID_SEED = $(SEED)
+# What slow tests repeat, they repeat once in SHARE times.
+test-slow: export SHARE := $(or $(SHARE),1)
 
 # Tests of sizes, which the race detector would multiply.
 UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go */*/*/*/*_test.go)))

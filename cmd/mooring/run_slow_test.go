@@ -2,12 +2,16 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
 
-// 300 prompts on each database.
+	"github.com/mooring-rpc/mooring/internal/seed"
+)
+
+// 300 prompts on each database (SHARE=N: one in N of them).
 func TestPromptsUnderManyKills(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) { promptsUnderKills(t, database, 300) })
+	onBoth(t, func(t *testing.T, database string) { promptsUnderKills(t, database, seed.Share(t, 300)) })
 }
 
 // With two more kinds of agent at every step than TestRunsAreKilledAtEveryStep.

@@ -30,6 +30,20 @@ func Of(t testing.TB) uint64 {
 	return seed
 }
 
+// Share is how many of n repetitions a slow test does: one in $SHARE of them, and one at least; all of them where that is not set.
+func Share(t testing.TB, n int) int {
+	t.Helper()
+	text := os.Getenv("SHARE")
+	if text == "" {
+		return n
+	}
+	share, err := strconv.Atoi(text)
+	if err != nil || share < 1 {
+		t.Fatalf("SHARE is to be a number from 1 on, and is %q", text)
+	}
+	return max(n/share, 1)
+}
+
 // Cases is how many of n random cases to try, unless one is asked for: a tenth of them, and one at least, where the race
 // detector watches, for what it alone finds. make test-slow tries all of them without it.
 func Cases(n int) int {
