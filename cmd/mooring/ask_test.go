@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,38 @@ func TestAskAndAnswer(t *testing.T) {
 		t.Errorf("interrupted, it ends with %d and says %s", code, said.String())
 	}
 	r.ok("session", "verify", id)
+}
+
+// A prompt that the agent did not do fails, whatever the agent has said until then: nothing goes on after ask … && deploy.
+func TestAskFailsForWhatWasNotDone(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_one")
+	for i, c := range []struct {
+		kind, answer string
+		code         int
+		words        string
+	}{
+		{"prompt", `{"text":"half","stopReason":"cancelled"}`, cli.ExitRefused, "was stopped before the agent was done"},
+		{"prompt", `{"text":"half","stopReason":"cancelled","error":"killed"}`, cli.ExitRefused, "was stopped before the agent was done"},
+		{"prompt", `{"text":"half","stopReason":"refusal"}`, cli.ExitRefused, "was refused by the agent"},
+		{"prompt", `{"text":"half","stopReason":"max_tokens"}`, cli.ExitRefused, "was cut off: the agent ended before it was done: max_tokens"},
+		{"prompt", `{"text":"half","stopReason":"max_turn_requests"}`, cli.ExitRefused, "was cut off: the agent ended before it was done: max_turn_requests"},
+		{"prompt", `{"text":"half","stopReason":"end_turn"}`, cli.ExitOK, ""},
+		{"prompt", `{"text":"half"}`, cli.ExitOK, ""},
+		{"own", `{"text":"half","stopReason":"cancelled"}`, cli.ExitOK, ""},
+	} {
+		req := fmt.Sprintf("req_%d", i)
+		r.ok("session", "ask", id, c.kind, "go", "--id", req)
+		r.ok("session", "answer", id, req, "--payload", c.answer)
+		got := r.runIn("", "session", "ask", id, c.kind, "go", "--id", req, "--wait")
+		if got.code != c.code || got.out != "half\n" || !strings.Contains(got.err, c.words) || c.words == "" && got.err != "" {
+			t.Errorf("%s: %+v", c.answer, got)
+		}
+		if got := r.runIn("", "session", "ask", id, c.kind, "go", "--id", req, "--wait", "--json"); got.code != c.code || !strings.Contains(got.out, `"answer":`+c.answer) || (got.code != cli.ExitOK) != strings.Contains(got.err, `"code":"request_ended"`) {
+			t.Errorf("%s, with --json: %+v", c.answer, got)
+		}
+	}
 }
 
 // An answer, and a prompt, that wait in the outbox of a ref that is revoked meanwhile are denied: the permission is open, and nobody was asked.

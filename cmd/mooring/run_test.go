@@ -180,6 +180,7 @@ func TestRunStory(t *testing.T) {
 	if done := g.until("prompt", "answered", stopped); !strings.Contains(fmt.Sprint(done["answer"]), "cancelled") {
 		t.Errorf("the answer is %v", done)
 	}
+	g.fails(cli.ExitRefused, "was stopped before the agent was done", "session", "ask", g.session, "prompt", "say:a wait", "--id", stopped, "--wait")
 	if got := g.prompts(); len(got) != 2 {
 		t.Errorf("the agent got %q", got)
 	}
@@ -189,6 +190,13 @@ func TestRunStory(t *testing.T) {
 	g.nothingLeft()
 	if got := g.value("agent"); !strings.Contains(got, `"state":"ended"`) {
 		t.Errorf("the agent is %s", got)
+	}
+	// The agent has ended: a prompt that it had taken waits for none, and another does.
+	if got := g.runIn("", "session", "ask", g.session, "prompt", "later", "--expires", "1s", "--wait"); !strings.Contains(got.err, "no agent runs for the session at present") || !strings.Contains(got.err, "expired") {
+		t.Errorf("of a prompt that nobody takes it says %s", got.err)
+	}
+	if got := g.runIn("", "session", "ask", g.session, "prompt", "say:a wait", "--id", stopped, "--wait"); strings.Contains(got.err, "no agent runs") {
+		t.Errorf("of a prompt that was answered it says %s", got.err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/acp"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 )
 
@@ -36,9 +37,9 @@ func sessionAskCmd(h *home.Folder) *cobra.Command {
 			"stop (of the turn of --message), permission or question (for people), or one of your own.\n" +
 			"TEXT becomes the payload {\"text\": TEXT}, - reads it from standard input, --payload gives any\n" +
 			"JSON. The request is durable when the command returns, with or without a server, and its id is\n" +
-			"printed; --wait waits for its end and prints the answer: it fails if the request ends otherwise, or if\n" +
-			"the answer to a prompt or a stop is an error. Asking again with the same --id changes nothing. It takes\n" +
-			"the right ask, and --wait read.\n\n" + home.RefHelp,
+			"printed; --wait waits for its end and prints the answer: it fails if the request ends otherwise, if\n" +
+			"the answer to a prompt or a stop is an error, or if the agent was stopped, refused, or ended before it\n" +
+			"was done. Asking again with the same --id changes nothing. It takes the right ask, and --wait read.\n\n" + home.RefHelp,
 		Example: "  mooring session ask ses_01J… prompt \"run the tests\" --wait\n  mooring session ask ses_01J… stop --message msg_7\n" +
 			"  mooring session ask @me.ref question \"which one?\" --choice a=\"the first\" --choice b=\"the second\" --expires 1h",
 		Args: cli.ArgCount(2, 3),
@@ -138,7 +139,7 @@ func sendRequest(ctx context.Context, h *home.Folder, c *client.Client, arg, kin
 	switch {
 	case wait:
 		if kind == client.KindPrompt {
-			reportNoRunner(ctx, h, s)
+			reportNoRunner(ctx, h, s, o.ID)
 		}
 		return awaitAnswer(ctx, h, s.RequestTicket(o.ID, ""), arg)
 	case h.Env.JSON:
@@ -148,14 +149,18 @@ func sendRequest(ctx context.Context, h *home.Folder, c *client.Client, arg, kin
 	return err
 }
 
-// reportNoRunner says so if the session's agent was run and has ended.
-func reportNoRunner(ctx context.Context, h *home.Folder, s *client.Session) {
+// reportNoRunner says so if the session's agent was run and has ended, and the prompt is open. The prompt is read after the agent's
+// state: the agent may have ended because of this prompt.
+func reportNoRunner(ctx context.Context, h *home.Folder, s *client.Session, prompt string) {
 	page, err := s.Get(ctx, acprecord.StateKey)
 	if err != nil || len(page.Entries) == 0 {
 		return
 	}
 	var agent acprecord.State
-	if json.Unmarshal(page.Entries[0].Payload, &agent) == nil && slices.Contains([]string{"ended", "failed"}, agent.State) {
+	if json.Unmarshal(page.Entries[0].Payload, &agent) != nil || !slices.Contains([]string{"ended", "failed"}, agent.State) {
+		return
+	}
+	if r, err := readRequest(ctx, s, prompt); err == nil && r.State == client.RequestOpen {
 		fmt.Fprintln(h.Env.Err, "no agent runs for the session at present: the prompt waits for the next one")
 	}
 }
@@ -179,10 +184,31 @@ func awaitAnswer(ctx context.Context, h *home.Folder, ticket client.RequestTicke
 		return err
 	case r.State != client.RequestAnswered:
 		return fault.RequestEnded.With("request %s has ended as %s%s", ticket.ID, r.State, because(r.Reason))
-	case (r.Kind == client.KindPrompt || r.Kind == client.KindStop) && gjson.GetBytes(r.Answer, "error").Exists():
-		return fault.RequestEnded.With("request %s was answered with an error", ticket.ID)
+	}
+	if why := notDone(r); why != "" {
+		return fault.RequestEnded.With("request %s %s", ticket.ID, why)
 	}
 	return nil
+}
+
+// notDone returns why what was asked of an agent was not done although it was answered; "" if it was done. It reads the answer as
+// prompts.Outcome does.
+func notDone(r *client.Request) string {
+	reason := ""
+	if r.Kind == client.KindPrompt {
+		reason = gjson.GetBytes(r.Answer, "stopReason").String()
+	}
+	switch {
+	case reason == acp.StopCancelled:
+		return "was stopped before the agent was done"
+	case (r.Kind == client.KindPrompt || r.Kind == client.KindStop) && gjson.GetBytes(r.Answer, "error").Exists():
+		return "was answered with an error"
+	case reason == "refusal":
+		return "was refused by the agent"
+	case reason != "" && reason != acp.StopEndTurn:
+		return "was cut off: the agent ended before it was done: " + cli.SanitizeLine(reason)
+	}
+	return ""
 }
 
 func because(reason string) string {
