@@ -165,6 +165,9 @@ type RequestOptions struct {
 	ID    string   // only this one; "": all
 	Kinds []string // only these kinds; nil: all
 	Ended bool     // those that have ended, too
+
+	// Trouble, if not nil, is called by FollowRequests with each error that is retried, as that of SubscribeOptions.
+	Trouble func(error)
 }
 
 func (o *RequestOptions) keys() []string {
@@ -201,7 +204,7 @@ func (s *Session) ListRequests(ctx context.Context, o RequestOptions) iter.Seq2[
 // FollowRequests is ListRequests, and goes on with each request that has changed, those that have ended among them, over
 // lost connections, until ctx ends. The error that it yields last is Subscribe's.
 func (s *Session) FollowRequests(ctx context.Context, o RequestOptions) iter.Seq2[*Request, error] {
-	return s.yieldRequests(ctx, o.keys(), func() func(*Request) bool {
+	return s.yieldRequests(ctx, &o, func() func(*Request) bool {
 		seen := map[string]bool{}
 		return func(r *Request) bool {
 			if !o.has(r) && !seen[r.ID] {
@@ -216,10 +219,10 @@ func (s *Session) FollowRequests(ctx context.Context, o RequestOptions) iter.Seq
 }
 
 // yieldRequests yields what followRequests handles and wants says, which is made anew for each loop.
-func (s *Session) yieldRequests(ctx context.Context, keys []string, wants func() func(*Request) bool) iter.Seq2[*Request, error] {
+func (s *Session) yieldRequests(ctx context.Context, o *RequestOptions, wants func() func(*Request) bool) iter.Seq2[*Request, error] {
 	return func(yield func(*Request, error) bool) {
 		wanted, stopped := wants(), false
-		err := s.followRequests(ctx, keys, func(r *Request) error {
+		err := s.followRequests(ctx, o, func(r *Request) error {
 			if !wanted(r) {
 				return nil
 			}
@@ -235,10 +238,10 @@ func (s *Session) yieldRequests(ctx context.Context, keys []string, wants func()
 	}
 }
 
-// followRequests calls handle with the requests of some keys as they are, in order, and then with each that has changed, until
+// followRequests calls handle with the requests of o's keys as they are, in order, and then with each that has changed, until
 // handle returns an error.
-func (s *Session) followRequests(ctx context.Context, keys []string, handle func(*Request) error) error {
-	of := requests{}
+func (s *Session) followRequests(ctx context.Context, o *RequestOptions, handle func(*Request) error) error {
+	keys, of := o.keys(), requests{}
 	read := func(state *State) error {
 		list, err := state.Requests()
 		clear(of)
@@ -260,6 +263,9 @@ func (s *Session) followRequests(ctx context.Context, keys []string, handle func
 		case !fault.CodeOf(err).Transient() || ctx.Err() != nil:
 			return err
 		default:
+			if o.Trouble != nil {
+				o.Trouble(err)
+			}
 			timer := time.NewTimer(wait.NextBackOff())
 			select {
 			case <-timer.C:
@@ -271,7 +277,7 @@ func (s *Session) followRequests(ctx context.Context, keys []string, handle func
 	if err := read(state); err != nil {
 		return err
 	}
-	return s.Subscribe(ctx, SubscribeOptions{After: state.Cursor, Hash: state.Hash, Keys: keys, StartOver: read}, func(e Event) error {
+	return s.Subscribe(ctx, SubscribeOptions{After: state.Cursor, Hash: state.Hash, Keys: keys, StartOver: read, Trouble: o.Trouble}, func(e Event) error {
 		if e.Hidden {
 			return nil
 		}
@@ -289,7 +295,7 @@ func (s *Session) followRequests(ctx context.Context, keys []string, handle func
 // it, end it or give it back. What is open again after a claim is yielded again. Yielding one claims nothing: ClaimRequest does,
 // and is a conflict for all but the first. It takes the right read. The error that it yields last is Subscribe's.
 func (s *Session) Requests(ctx context.Context, kinds ...string) iter.Seq2[*Request, error] {
-	return s.yieldRequests(ctx, (&RequestOptions{}).keys(), func() func(*Request) bool {
+	return s.yieldRequests(ctx, &RequestOptions{}, func() func(*Request) bool {
 		own := ""
 		if s.client.box != nil {
 			own = s.client.box.ID()
@@ -349,7 +355,7 @@ func (t RequestTicket) Wait(ctx context.Context) (*Request, error) {
 		}
 	}
 	var ended *Request
-	err := t.session.followRequests(ctx, (&RequestOptions{ID: t.ID}).keys(), func(r *Request) error {
+	err := t.session.followRequests(ctx, &RequestOptions{ID: t.ID}, func(r *Request) error {
 		if !r.State.Ended() {
 			return nil
 		}

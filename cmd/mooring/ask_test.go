@@ -132,6 +132,44 @@ func TestAskFailsForWhatWasNotDone(t *testing.T) {
 	}
 }
 
+// Who follows the requests is told when no server answers, and sees what comes when one does; a stop is no error.
+func TestFollowRequests(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_one")
+	r.ok("session", "ask", id, "question", "first", "--id", "req_1")
+	r.stop()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out, said lockbuf.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- runContext(ctx, []string{"session", "requests", id, "--follow", "--home", r.home()}, strings.NewReader(""), &out, &said)
+	}()
+	wait := func(buf *lockbuf.Buffer, words string) {
+		t.Helper()
+		if !r.soon(func() bool { return strings.Contains(buf.String(), words) || len(ended) > 0 }) || len(ended) > 0 {
+			t.Fatalf("without %q it says %s%s", words, out.String(), said.String())
+		}
+	}
+	wait(&said, "no connection (")
+	r.start()
+	wait(&out, "req_1\tquestion\topen\t")
+	r.ok("session", "ask", id, "question", "second", "--id", "req_2")
+	wait(&out, "req_2\tquestion\topen\t")
+	r.stop()
+	if !r.soon(func() bool { return strings.Count(said.String(), "; continuing when there is one\n") == 2 }) {
+		t.Errorf("of the second time without a server it says %s", said.String())
+	}
+	interrupt()
+	if code := <-ended; code != cli.ExitOK || strings.Count(said.String(), "\n") != 2 {
+		t.Errorf("interrupted, it ends with %d and says %s", code, said.String())
+	}
+	r.start()
+	r.fails(cli.ExitRefused, "not_found", "session", "requests", "ses_none", "--follow")
+	r.fails(cli.ExitUsage, `--kinds: "Bad!" is not a kind of requests`, "session", "requests", id, "--kinds", "permission,Bad!")
+}
+
 // An answer, and a prompt, that wait in the outbox of a ref that is revoked meanwhile are denied: the permission is open, and nobody was asked.
 func TestQueuedAnswerOfARevokedRef(t *testing.T) {
 	t.Parallel()

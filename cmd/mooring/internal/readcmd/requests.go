@@ -12,9 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 func sessionRequestsCmd(h *home.Folder) *cobra.Command {
@@ -30,8 +32,16 @@ func sessionRequestsCmd(h *home.Folder) *cobra.Command {
 		Example: "  mooring session requests ses_01J…\n  mooring session requests @phone.ref --kinds permission,question --follow --json",
 		Args:    cli.ArgCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, kind := range o.Kinds {
+				if !capability.IsKind(kind) {
+					return fault.Usage.With("--kinds: %q is not a kind of requests: use prompt, stop, permission, question or one of your own", fault.Clip(kind))
+				}
+			}
 			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				return listRequests(ctx, h, s, o, follow)
+				if follow {
+					return followRequests(ctx, h, s, o)
+				}
+				return listRequests(ctx, h, s, o)
 			})
 		},
 	}
@@ -73,39 +83,59 @@ func ShowRequest(r *client.Request) Request {
 	return shown
 }
 
-func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o client.RequestOptions, follow bool) error {
-	list := s.ListRequests(ctx, o)
-	if follow {
-		list = s.FollowRequests(ctx, o)
-	}
-	printed := 0
+// listRequests prints the present requests.
+func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o client.RequestOptions) error {
 	rows := [][]string{{"REQUEST", "KIND", "STATE", "ASKED BY", "WHAT", "ANSWER"}}
-	for r, err := range list {
-		if err != nil {
-			return err
-		}
-		printed++
-		row := []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(PayloadText(r.Payload)), answerCell(r)}
-		switch {
-		case h.Env.JSON:
+	for r, err := range s.ListRequests(ctx, o) {
+		if err == nil && h.Env.JSON {
 			err = h.Env.PrintJSON(ShowRequest(r))
-		case follow:
-			_, err = fmt.Fprintln(h.Env.Out, strings.Join(row, "\t"))
-		default:
-			rows = append(rows, row)
 		}
 		if err != nil {
 			return err
 		}
+		rows = append(rows, requestRow(r))
 	}
 	switch {
-	case h.Env.JSON || follow:
+	case h.Env.JSON:
 		return nil
-	case printed == 0:
+	case len(rows) == 1:
 		fmt.Fprintln(h.Env.Err, "nothing is asked")
 		return nil
 	}
 	return cli.WriteTable(h.Env.Out, rows)
+}
+
+// followRequests prints the present requests, then each that changes, until it is interrupted, which is not an error.
+func followRequests(ctx context.Context, h *home.Folder, s *client.Session, o client.RequestOptions) error {
+	troubled := false
+	o.Trouble = func(err error) {
+		if !troubled && !h.Env.JSON {
+			fmt.Fprintf(h.Env.Err, "no connection (%v); continuing when there is one\n", err)
+		}
+		troubled = true
+	}
+	for r, err := range s.FollowRequests(ctx, o) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case h.Env.JSON:
+			err = h.Env.PrintJSON(ShowRequest(r))
+		default:
+			_, err = fmt.Fprintln(h.Env.Out, strings.Join(requestRow(r), "\t"))
+		}
+		if err != nil {
+			return err
+		}
+		troubled = false
+	}
+	return nil
+}
+
+// requestRow returns the cells of a request.
+func requestRow(r *client.Request) []string {
+	return []string{r.ID, r.Kind, string(r.State), cli.ClipLine(cmp.Or(r.AskedBy, r.AskedRef)), cli.ClipLine(PayloadText(r.Payload)), answerCell(r)}
 }
 
 // answerCell returns what a table shows of a request's answer: what was chosen and said, or among what may be chosen.
