@@ -155,9 +155,9 @@ func TestInputIsBounded(t *testing.T) {
 		{cli.ExitRefused, "line 1: not JSON", []string{"session", "import", "/dev/zero"}},
 		{cli.ExitRefused, "more than 65536 bytes", []string{"serve", "--share-key-file", "/dev/zero"}},
 		{cli.ExitRefused, "--tls-cert: /dev/zero has more than 1048576 bytes", []string{"serve", "--data", dir, "--tls-cert", "/dev/zero", "--tls-key", long}},
-		{cli.ExitRefused, "is a folder", []string{"session", "import", dir}},
-		{cli.ExitRefused, "is a folder", []string{"session", "append", ref + secret, dir}},
-		{cli.ExitRefused, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
+		{cli.ExitUsage, "is a folder", []string{"session", "import", dir}},
+		{cli.ExitUsage, "is a folder", []string{"session", "append", ref + secret, dir}},
+		{cli.ExitUsage, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
 	} {
 		if c.args[0] != "serve" {
 			c.args = append(c.args, "--home", home)

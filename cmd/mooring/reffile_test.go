@@ -68,7 +68,7 @@ func TestShareToAFile(t *testing.T) {
 		words string
 	}{
 		"older.ref": {cli.ExitRefused, "exists already"}, "link.ref": {cli.ExitRefused, "exists already"}, "dangling.ref": {cli.ExitRefused, "exists already"},
-		"home": {cli.ExitUsage, "is a folder"}, "no/such/helper.ref": {cli.ExitRefused, "write the ref"},
+		"home": {cli.ExitUsage, "is a folder"}, "no/such/helper.ref": {cli.ExitUsage, "write the ref"},
 	} {
 		r.fails(c.code, c.words, "share", id, "--rights", "read", "--to", filepath.Join(r.dir, name))
 	}

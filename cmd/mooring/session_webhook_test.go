@@ -259,6 +259,31 @@ func TestSessionWebhookKilled(t *testing.T) {
 	}
 }
 
+// A secret that is made for a webhook is gone again, and not spoken of, when the webhook is refused; and the refusal says what allows it.
+func TestRefusedWebhookLeavesNoSecret(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "", "--webhooks")
+	id, secret := r.create("ses_one"), filepath.Join(r.dir, "hook.secret")
+	add := func(url, file string) result {
+		return r.runIn("", "session", "webhook", "add", id, url, "--webhook-secret", file)
+	}
+	const private, public = "https://10.0.0.1/hook", "https://example.org/hook"
+	if got := add(private, secret); got.code != cli.ExitRefused || got.out != "" || !strings.HasSuffix(got.err, "which has to be allowed: mooring serve --webhooks-allow-private\n") || strings.Count(got.err, "\n") != 1 {
+		t.Errorf("of a private address it says %+v", got)
+	}
+	r.fails(cli.ExitUsage, "which has to be allowed: mooring watch --allow-private\n", "watch", id, "--webhook", private, "--webhook-secret", secret)
+	if _, err := os.Stat(secret); !os.IsNotExist(err) {
+		t.Errorf("the secret is left: %v", err)
+	}
+	if got := add(public, secret); got.code != cli.ExitOK || got.err != "made a new secret, in "+secret+": give it to the receiver\n" {
+		t.Errorf("of another it says %+v", got)
+	}
+	made := readFile(t, secret)
+	if got := add(private, secret); got.code != cli.ExitRefused || string(readFile(t, secret)) != string(made) {
+		t.Errorf("refused with a secret that was there, it says %+v, and %q is now %q", got, made, readFile(t, secret))
+	}
+}
+
 // Of two servers of one database one delivers each notice, and the other goes on when that one stops.
 func TestSessionWebhookReplicas(t *testing.T) {
 	t.Parallel()

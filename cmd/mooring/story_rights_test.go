@@ -144,7 +144,7 @@ func TestARefForKeys(t *testing.T) {
 		{"--read-keys: \"Todo/\" is neither a key nor a prefix", []string{"share", id, "--rights", "read", "--read-keys", "Todo/"}},
 		{"--write-keys is empty", []string{"share", id, "--rights", "append", "--write-keys", ""}},
 		{"--write-keys limits the right append", []string{"share", id, "--rights", "read", "--write-keys", "todo/"}},
-		{"--read-keys and message exclude each other", []string{"share", id, "--rights", "read", "--read-keys", "todo/", "--message", "b"}},
+		{"--read-keys and --message exclude each other", []string{"share", id, "--rights", "read", "--read-keys", "todo/", "--message", "b"}},
 		{"keys: \"/\" is neither a key nor a prefix", []string{"session", "tail", id, "--keys", "/"}},
 	} {
 		if got := r.runIn("", wrong.args...); got.code == cli.ExitOK || !strings.Contains(got.err, wrong.words) || strings.Count(got.err, "\n") != 1 {

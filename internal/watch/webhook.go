@@ -40,7 +40,7 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	defaults.Set(&cfg.FirstPause, time.Second)
 	defaults.Set(&cfg.LastPause, webhook.LastPause)
 	defaults.Set(&cfg.GiveUp, 72*time.Hour)
-	w := &Webhook{cfg: cfg, sender: webhook.NewSender(webhook.Config{Agent: cfg.Agent, AllowPrivate: cfg.AllowPrivate})}
+	w := &Webhook{cfg: cfg, sender: webhook.NewSender(webhook.Config{Agent: cfg.Agent, AllowPrivate: cfg.AllowPrivate, HowAllowed: webhook.AllowedByWatch})}
 	var err error
 	w.target, err = w.sender.Target(cfg.URL, cfg.Secret)
 	return w, err

@@ -18,7 +18,7 @@ func TestAllowedAddresses(t *testing.T) {
 			t.Errorf("%s is dialled: %v, and not %v", text, got, want)
 		}
 		url := "https://" + netip.AddrPortFrom(ip.WithZone(""), 8443).String() + "/hook"
-		if got := [2]bool{CheckURL(url, false) == nil, CheckURL(url, true) == nil}; got != want {
+		if got := [2]bool{CheckURL(url, false, AllowedByWatch) == nil, CheckURL(url, true, "") == nil}; got != want {
 			t.Errorf("%s is taken: %v, and not %v", url, got, want)
 		}
 	}

@@ -51,6 +51,7 @@ const LastPause = time.Hour
 type Config struct {
 	Agent        string // of HTTP
 	AllowPrivate bool   // addresses that are not the internet's, and http
+	HowAllowed   string // what allows those, for errors: AllowedByServer or AllowedByWatch
 	IdleConns    int    // that are kept open for the next notice
 }
 
@@ -76,13 +77,14 @@ func (s *Sender) Close() { s.http.CloseIdleConnections() }
 
 // Target is where notices are sent, and the secret by which they are signed.
 type Target struct {
-	url, host string // the host is for people: the rest of the URL may be a secret
-	sign      *standardwebhooks.Webhook
+	url, host  string // the host is for people: the rest of the URL may be a secret
+	howAllowed string // Config.HowAllowed
+	sign       *standardwebhooks.Webhook
 }
 
 // Target returns the target of a URL and a secret: whsec_ and base64 of 24 to 64 bytes. The error is a Usage.
 func (s *Sender) Target(address, secret string) (*Target, error) {
-	if err := CheckURL(address, s.cfg.AllowPrivate); err != nil {
+	if err := CheckURL(address, s.cfg.AllowPrivate, s.cfg.HowAllowed); err != nil {
 		return nil, err
 	}
 	at, _ := url.Parse(address) // it was checked
@@ -94,12 +96,12 @@ func (s *Sender) Target(address, secret string) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Target{url: address, host: at.Host, sign: sign}, nil
+	return &Target{url: address, host: at.Host, howAllowed: s.cfg.HowAllowed, sign: sign}, nil
 }
 
 // CheckURL refuses, as Usage, what is no webhook's URL. http, and a private address in the URL, are allowed only with allowPrivate;
-// what a name leads to is looked at when it is dialled.
-func CheckURL(address string, allowPrivate bool) *fault.Error {
+// what a name leads to is looked at when it is dialled. The error says howAllowed (Config).
+func CheckURL(address string, allowPrivate bool, howAllowed string) *fault.Error {
 	at, err := url.Parse(address)
 	switch {
 	case err != nil || at.Host == "" || at.User != nil || at.Fragment != "":
@@ -118,8 +120,11 @@ func CheckURL(address string, allowPrivate bool) *fault.Error {
 	return nil
 }
 
-// howAllowed says how private addresses are allowed.
-const howAllowed = "mooring serve --webhooks-allow-private, or mooring watch --allow-private"
+// What allows private addresses and http.
+const (
+	AllowedByServer = "mooring serve --webhooks-allow-private"
+	AllowedByWatch  = "mooring watch --allow-private"
+)
 
 // CheckSecret refuses, as Usage, what is no webhook's secret.
 func CheckSecret(secret string) *fault.Error {
@@ -193,7 +198,7 @@ func (to *Target) unreached(err error) *Error {
 	timeout, timed := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errPrivate):
-		return &Error{Class: "private_address", err: fmt.Errorf("%s: %w, and private ones have to be allowed: %s", to.host, errPrivate, howAllowed)}
+		return &Error{Class: "private_address", err: fmt.Errorf("%s: %w, and private ones have to be allowed: %s", to.host, errPrivate, to.howAllowed)}
 	case timed && timeout.Timeout():
 		return &Error{Class: "timeout", err: err}
 	case dns:

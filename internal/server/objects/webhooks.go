@@ -102,7 +102,7 @@ func checkWebhook(w *session.Webhook, private bool) *fault.Error {
 	if len(w.URL) > session.MaxWebhookURL {
 		return fault.BadArgument.With("a webhook's URL has up to %d bytes", session.MaxWebhookURL)
 	}
-	if err := cmp.Or(webhook.CheckURL(w.URL, private), webhook.CheckSecret(w.Secret)); err != nil {
+	if err := cmp.Or(webhook.CheckURL(w.URL, private, webhook.AllowedByServer), webhook.CheckSecret(w.Secret)); err != nil {
 		return fault.BadArgument.With("%s", err.Message)
 	}
 	all := notice.Types()

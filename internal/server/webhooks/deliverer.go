@@ -100,7 +100,7 @@ func New(cfg Config) *Deliverer {
 	defaults.Set(&cfg.Fast, 8)
 	defaults.Set(&cfg.Slow, 8)
 	return &Deliverer{cfg: cfg, holder: ulid.Make().String(), wake: make(chan struct{}, 1), reading: make(chan struct{}, maxReading), woken: map[string]struct{}{}, all: true,
-		sender: webhook.NewSender(webhook.Config{Agent: cfg.Agent, AllowPrivate: cfg.AllowPrivate, IdleConns: cfg.Fast})}
+		sender: webhook.NewSender(webhook.Config{Agent: cfg.Agent, AllowPrivate: cfg.AllowPrivate, HowAllowed: webhook.AllowedByServer, IdleConns: cfg.Fast})}
 }
 
 // Wake has a session looked at. It does not block.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/notice"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/watch"
+	"github.com/mooring-rpc/mooring/internal/webhook"
 )
 
 // maxWatched bounds the sessions of a watch.
@@ -80,6 +82,18 @@ func Watch(env *cli.Env) *cobra.Command {
 			return fault.Usage.With("give --exec or --webhook, and run the other as a watch of its own")
 		case (f.webhook.URL == "") != (f.secretFile == ""):
 			return fault.Usage.With("--webhook and --webhook-secret go together")
+		case f.webhook.URL == "" && flags.Changed("allow-private"):
+			return fault.Usage.With("--allow-private is for --webhook, which is not set")
+		}
+		for _, name := range []string{"exec-timeout", "tries"} {
+			if f.command.Line == "" && flags.Changed(name) {
+				return fault.Usage.With("--%s is for --exec, which is not set", name)
+			}
+		}
+		if f.webhook.URL != "" { // before a secret is made for it
+			if err := webhook.CheckURL(f.webhook.URL, f.webhook.AllowPrivate, webhook.AllowedByWatch); err != nil {
+				return err
+			}
 		}
 		for _, arg := range args {
 			if err := h.Arg(cmd.Context(), arg).Err; err != nil {
@@ -99,6 +113,9 @@ func runWatch(ctx context.Context, h *home.Folder, c *client.Client, args []stri
 		s, err := h.Session(ctx, c, arg)
 		if err != nil {
 			return err
+		}
+		if first := slices.IndexFunc(sessions[:i], func(other *client.Session) bool { return other.ID() == s.ID() }); first >= 0 {
+			return fault.Usage.With("REF %d is of %s, as REF %d is: name each session once", i+1, s.ID(), first+1)
 		}
 		sessions[i] = s
 	}
@@ -137,9 +154,12 @@ func delivererOf(ctx context.Context, h *home.Folder, f *watchFlags, report func
 	f.command.Out, f.command.Report, f.webhook.Report = h.Env.Out, report, report
 	switch {
 	case f.webhook.URL != "":
-		if f.webhook.Secret, err = h.Env.WebhookSecret(ctx, f.secretFile); err != nil {
+		secret, err := h.Env.WebhookSecret(ctx, f.secretFile)
+		if err != nil {
 			return "", nil, err
 		}
+		secret.Announce()
+		f.webhook.Secret = secret.Text
 		f.webhook.Agent = "mooring/" + cli.Version()
 		hook, err := watch.NewWebhook(f.webhook)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 
 	"golang.org/x/text/encoding/unicode"
@@ -20,14 +19,18 @@ import (
 // ErrStopped is the error of a read when the command is interrupted.
 var ErrStopped = fault.Canceled.With("stopped while reading")
 
-// Input opens a file argument; "-" or none is standard input. Reads end with ctx, as ErrStopped.
+// Input opens a file argument; "-" or none is standard input. A file that cannot be opened is fault.Usage. Reads end with ctx, as
+// ErrStopped.
 func (env *Env) Input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
 		return utf8Reader(&ctxReader{ctx: ctx, r: env.In}), func() {}, nil
 	}
 	f, err := openFile(ctx, args[0])
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrStopped):
 		return nil, nil, err
+	case err != nil:
+		return nil, nil, fault.Usage.Because(err, "%v", err)
 	}
 	return utf8Reader(&ctxReader{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
 }
@@ -73,11 +76,7 @@ func openFile(ctx context.Context, name string) (*os.File, error) {
 
 // CannotRead returns the error of a file that cannot be read, with its name once.
 func CannotRead(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	return fmt.Errorf("cannot read %s: %w", name, err)
+	return fmt.Errorf("cannot read %s: %w", name, withoutPath(err))
 }
 
 // ReadFileLimited reads a whole file of any kind, of at most limit bytes, as UTF-8. Its error is ErrStopped when ctx ends first,

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -34,7 +35,7 @@ type RefFile struct {
 const refFileRoom = 4097
 
 // NewRefFile checks that a ref can be written to a file, and makes the temporary one; "" is no file. Unless over, an existing
-// file is refused (fault.AlreadyExists); a folder is fault.Usage.
+// file is refused (fault.AlreadyExists); a folder, and a file that cannot be made, are fault.Usage.
 func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	if name == "" {
 		return nil, nil
@@ -50,13 +51,13 @@ func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, fmt.Errorf("write the ref: %w", err)
+		return nil, cannotWriteRef(name, err)
 	case info.IsDir():
 		return nil, fault.Usage.With("%s is a folder: name a file in it", name)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		r.special = true
 		if r.f, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
-			return nil, fmt.Errorf("write the ref: %w", err)
+			return nil, cannotWriteRef(name, err)
 		}
 		return r, nil
 	case !over:
@@ -65,7 +66,7 @@ func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 		r.replaced = info
 	}
 	if r.f, err = os.CreateTemp(filepath.Dir(r.path), "."+filepath.Base(r.path)+"-*"); err != nil { // of mode 0600
-		return nil, fmt.Errorf("write the ref: %w", err)
+		return nil, cannotWriteRef(name, err)
 	}
 	// On a full disk this fails, before there is a ref that would be lost.
 	if _, err = r.f.Write(bytes.Repeat([]byte(" "), refFileRoom)); err == nil {
@@ -73,9 +74,26 @@ func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	}
 	if err != nil {
 		r.Discard()
-		return nil, fmt.Errorf("write the ref: %w", err)
+		return nil, newfile.Fault(withoutPath(err), "the ref in "+name)
 	}
 	return r, nil
+}
+
+// cannotWriteRef returns the error of a file that cannot be made or opened, with the name that was given, not that of the
+// temporary one.
+func cannotWriteRef(name string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return newfile.Fault(withoutPath(err), "the ref in "+name)
+	}
+	return fault.Usage.Because(err, "cannot write the ref to %s: %v", name, withoutPath(err))
+}
+
+// withoutPath returns the cause of an error about a file.
+func withoutPath(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
 }
 
 // Write writes the ref durably to the temporary file.
@@ -94,10 +112,7 @@ func (r *RefFile) Write(ref capability.Ref) error {
 	if err == nil {
 		err = r.f.Sync()
 	}
-	if err != nil {
-		return fmt.Errorf("write the ref: %w", err)
-	}
-	return nil
+	return newfile.Fault(withoutPath(err), "the ref in "+r.name)
 }
 
 // Commit renames the temporary file. An error says where the ref is.

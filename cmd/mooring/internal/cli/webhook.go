@@ -29,26 +29,49 @@ func CheckNotices(on []string) error {
 // maxWebhookSecret bounds the file of a webhook's secret, in bytes.
 const maxWebhookSecret = 4096
 
-// WebhookSecret returns the secret in the first line of a file. A file that is not there is made, with a new secret, which Env.Err
-// is told of.
-func (env *Env) WebhookSecret(ctx context.Context, name string) (string, error) {
+// WebhookSecret is the secret of a webhook, from a file.
+type WebhookSecret struct {
+	Text string
+	env  *Env
+	file string // that was made for it; "" if it was there
+}
+
+// WebhookSecret returns the secret in the first line of a file. A file that is not there is made, with a new secret: then Announce or
+// Discard it. A file that cannot be read or made is fault.Usage.
+func (env *Env) WebhookSecret(ctx context.Context, name string) (*WebhookSecret, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case err == nil:
-		secret := client.NewWebhookSecret()
-		_, err = f.WriteString(secret + "\n")
+		s := &WebhookSecret{Text: client.NewWebhookSecret(), env: env, file: name}
+		_, err = f.WriteString(s.Text + "\n")
 		if err = errors.Join(err, f.Close()); err != nil {
-			return "", fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
+			return nil, fmt.Errorf("--webhook-secret: %w", errors.Join(err, os.Remove(name)))
 		}
-		fmt.Fprintf(env.Err, "made a new secret, in %s: give it to the receiver\n", name)
-		return secret, nil
+		return s, nil
 	case !errors.Is(err, fs.ErrExist):
-		return "", fmt.Errorf("--webhook-secret: %w", err)
+		return nil, fault.Usage.Because(err, "--webhook-secret: cannot write %s: %v", name, withoutPath(err))
 	}
 	text, err := ReadFileLimited(ctx, name, maxWebhookSecret)
-	if err != nil {
-		return "", fmt.Errorf("--webhook-secret: %w", err)
+	switch {
+	case errors.Is(err, ErrStopped):
+		return nil, err
+	case err != nil:
+		return nil, fault.Usage.Because(err, "--webhook-secret: %v", err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSpace(line), nil
+	return &WebhookSecret{Text: strings.TrimSpace(line)}, nil
+}
+
+// Announce tells Env.Err of a secret that was made.
+func (s *WebhookSecret) Announce() {
+	if s.file != "" {
+		fmt.Fprintf(s.env.Err, "made a new secret, in %s: give it to the receiver\n", s.file)
+	}
+}
+
+// Discard removes the file of a secret that was made, and that nobody has.
+func (s *WebhookSecret) Discard() {
+	if s.file != "" {
+		_ = os.Remove(s.file)
+	}
 }

@@ -45,7 +45,7 @@ type shareFlags struct {
 func Share(env *cli.Env) *cobra.Command {
 	var f shareFlags
 	cmd := &cobra.Command{
-		Use:   "share REF --rights read[,append,share,revoke]",
+		Use:   "share REF --rights read[,append,ask,answer,share,revoke]",
 		Short: "Make a new ref to a session or space and print it",
 		Long: "Make a new ref to a session that allows at most what REF allows, and print it. Anyone who\n" +
 			"has the text has the capability. The ref is made here and sent through the outbox, so it can\n" +
@@ -114,7 +114,7 @@ func Share(env *cli.Env) *cobra.Command {
 // options checks the flags.
 func (f *shareFlags) options() (client.ShareOptions, error) {
 	if f.rights == "" {
-		return client.ShareOptions{}, fault.Usage.With("give what the new ref allows: --rights read[,append,share,revoke]")
+		return client.ShareOptions{}, fault.Usage.With("give what the new ref allows: --rights read[,append,ask,answer,share,revoke]")
 	}
 	rights, err := capability.ParseRights(f.rights)
 	if err != nil {
@@ -165,7 +165,9 @@ func (f *shareFlags) check(rights, children capability.Rights) error {
 }
 
 // shareFlagNames replaces the names of arguments by those of flags.
-var shareFlagNames = strings.NewReplacer("_keys", "-keys", "children: ", "child-rights: ", "children and ", "with-children and ")
+var shareFlagNames = strings.NewReplacer(" and message exclude", " and --message exclude", "children and message", "with-children and --message",
+	"children and from", "with-children and --from", "children and read_keys", "with-children and --read-keys", "children and write_keys", "with-children and --write-keys",
+	"_keys", "-keys", "children: ", "child-rights: ", "children and ", "with-children and ")
 
 func shareRef(ctx context.Context, h *home.Folder, c *client.Client, arg string, o client.ShareOptions, name string) error {
 	s, sp, err := h.SessionOrSpace(ctx, c, arg, capability.Share)

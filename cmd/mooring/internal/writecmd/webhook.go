@@ -57,7 +57,7 @@ func webhookAddCmd(h *home.Folder) *cobra.Command {
 			if secretFile == "" {
 				return fault.Usage.With("--webhook-secret is missing: name the file with the secret; it is made if it is not there")
 			}
-			if err := webhook.CheckURL(args[1], true); err != nil { // the server looks closer
+			if err := webhook.CheckURL(args[1], true, ""); err != nil { // the server looks closer
 				return err
 			}
 			return h.WithSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
@@ -68,11 +68,16 @@ func webhookAddCmd(h *home.Folder) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				w := client.Webhook{ID: id, URL: args[1], Secret: secret, Kinds: on}
+				w := client.Webhook{ID: id, URL: args[1], Secret: secret.Text, Kinds: on}
 				if w.ID == "" {
 					w.ID = webhookID(&w)
 				}
 				info, err := s.AddWebhook(ctx, w)
+				if code := fault.CodeOf(err); err != nil && !code.Transient() && code != fault.Canceled && code != fault.Internal {
+					secret.Discard() // the server has refused it; after another error it may have it
+					return err
+				}
+				secret.Announce()
 				if err != nil {
 					return err
 				}
