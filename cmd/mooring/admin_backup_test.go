@@ -5,7 +5,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // A copy that was made while the server ran takes the place of what came after it.
@@ -44,7 +47,13 @@ func TestBackupOfARunningServer(t *testing.T) {
 	}
 	admin(cli.ExitRefused, "pg_dump", "backup", file+"2", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
 	admin(cli.ExitUsage, "not a server's data folder", "backup", file+"2", "--data", t.TempDir())
-	admin(cli.ExitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
+	admin(cli.ExitUsage, "the copy cannot be written to ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	var said lockbuf.Buffer
+	if code := runContext(stopped, []string{"admin", "backup", file + "2", "--data", r.data()}, strings.NewReader(""), io.Discard, &said); code != cli.ExitRefused || said.String() != "mooring: canceled: stopped before the copy was complete: there is no "+file+"2\n" {
+		t.Errorf("stopped, it ends with %d and says %s", code, said.String())
+	}
 	admin(cli.ExitUsage, "none", "check", filepath.Join(r.dir, "none"))
 	admin(cli.ExitRefused, "text: malformed: it is no database of a server, or damaged: file is not a database (26)\n", "check", r.file("text", strings.Repeat("no database\n", 100)))
 

@@ -89,11 +89,7 @@ func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 		return cli.ExitOK
 	}
 	if !env.Parsed && !errors.Is(err, fault.Usage) { // cobra's errors about arguments
-		label, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
-		if names := strings.Fields(like); len(names) > 0 {
-			label += "; did you mean " + strings.Join(names, " or ") + "?"
-		}
-		err = fault.Usage.With("%s (see %s --help)", label, cmd.CommandPath())
+		err = argumentError(err, cmd)
 	}
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // an error caused by the cancellation that has no code
 		err = fault.Canceled.Because(err, "stopped before it was done")
@@ -109,6 +105,34 @@ func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 		return cli.ExitUsage
 	}
 	return cli.ExitRefused
+}
+
+// argumentError returns cobra's error about the arguments of a command, as a line.
+func argumentError(err error, of *cobra.Command) error {
+	label, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if names := strings.Fields(like); len(names) > 0 {
+		label += "; did you mean " + strings.Join(names, " or ") + "?"
+	}
+	return fault.Usage.With("%s (see %s --help)", label, of.CommandPath())
+}
+
+// refuseUnknownTopics has the help command refuse a command that is not there; cobra's prints so, and succeeds.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() == "help" {
+			help.Args = func(_ *cobra.Command, args []string) error {
+				of, rest, err := root.Find(args)
+				switch {
+				case err != nil:
+					return argumentError(err, root)
+				case len(rest) > 0:
+					return fault.Usage.With("unknown command %q for %q (see %s --help)", rest[0], of.CommandPath(), of.CommandPath())
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // newRoot returns the root command with all others.
@@ -147,5 +171,6 @@ func newRoot(env *cli.Env) *cobra.Command {
 	for _, command := range commands {
 		root.AddCommand(command(env))
 	}
+	refuseUnknownTopics(root)
 	return root
 }

@@ -45,7 +45,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 	if _, err := os.Lstat(file); err == nil {
 		return c, fault.AlreadyExists.With("%s is there already: name another file, or move that one away first", file)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return c, cannotWrite(err)
+		return c, cannotWrite(file, err)
 	}
 	from, err := privatedir.FindDatabase(filepath.Join(dir, fileName))
 	if err != nil {
@@ -53,7 +53,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
-		return c, cannotWrite(err)
+		return c, cannotWrite(file, err)
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())
@@ -75,13 +75,18 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 		err = newfile.SyncDir(filepath.Dir(file))
 	}
 	if err != nil {
-		return c, cannotWrite(err)
+		return c, cannotWrite(file, err)
 	}
 	return c, nil
 }
 
-func cannotWrite(err error) error {
-	return fault.Usage.Because(err, "the copy cannot be written: %v", err)
+// cannotWrite returns the error of a copy's file, with the name that was given, not that of the temporary one.
+func cannotWrite(file string, err error) error {
+	why := err
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		why = path.Err
+	}
+	return fault.Usage.Because(err, "the copy cannot be written to %s: %v", file, why)
 }
 
 // The disk writes the copy between the commits, whose syncs wait for it. So the copy is written and

@@ -25,13 +25,11 @@ import (
 // Admin returns the command mooring admin, with its subcommands.
 func Admin(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "admin",
-		Short: "Rescue, copy and compact a server's data, on the server's machine",
-		Long:  "Commands that take the server's data folder or database instead of a ref.",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fault.Usage.With("give a command (see %s --help)", cmd.CommandPath())
-		},
+		Use:     "admin",
+		Short:   "Rescue, copy and compact a server's data, on the server's machine",
+		Long:    "Commands that take the server's data folder or database instead of a ref.",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Example: "  mooring admin rotate-owner --data srv",
 	}
 	cmd.AddCommand(rotateOwnerCmd(env), backupCmd(env), checkCmd(env), restoredCmd(env), upgradeCmd(env), vacuumCmd(env))

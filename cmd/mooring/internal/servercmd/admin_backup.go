@@ -58,7 +58,10 @@ func (o *serveOptions) backup(ctx context.Context, env *cli.Env, file string, fa
 	if bar != nil {
 		bar.Clear()
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fault.Canceled.Because(err, "stopped before the copy was complete: there is no %s", file)
+	case err != nil:
 		return err
 	}
 	return env.Print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version},

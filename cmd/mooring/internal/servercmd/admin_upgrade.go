@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
-	"github.com/mooring-rpc/mooring/fault"
 )
 
 func upgradeCmd(env *cli.Env) *cobra.Command {
@@ -17,9 +16,7 @@ func upgradeCmd(env *cli.Env) *cobra.Command {
 		Use:   "upgrade",
 		Short: "Finish an upgrade of the servers that share a Postgres database",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fault.Usage.With("give a command (see %s --help)", cmd.CommandPath())
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(upgradeFinishCmd(env))
 	return cmd
