@@ -16,24 +16,24 @@ import (
 // TestAgentsThatDoNotBegin has agents that fail before they are ready: the run ends and says why, and the session does.
 func TestAgentsThatDoNotBegin(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ at, what, words string }{
-		{"initialize", "die", "exit status 9; it printed last: cannot go on: out of ideas"},
-		{"initialize", "refuse", "I would rather not"},
-		{"initialize", "version", "version 7"},
-		{"initialize", "wrong", "not as the protocol has it"},
-		{"initialize", "rubbish", "not of the protocol"},
-		{"session/new", "die", "exit status 9"},
-		{"session/new", "auth", "log in"},
-		{"session/new", "refuse", "refused a session"},
-		{"session/new", "wrong", "not as the protocol has it"},
-		{"session/new", "rubbish", "not of the protocol"},
+	for _, c := range []struct{ at, what, code, words string }{
+		{"initialize", "die", "unavailable", "exit status 9; it printed last: cannot go on: out of ideas"},
+		{"initialize", "refuse", "unavailable", "I would rather not"},
+		{"initialize", "version", "incompatible", "version 7"},
+		{"initialize", "wrong", "incompatible", "not as the protocol has it"},
+		{"initialize", "rubbish", "incompatible", "not of the protocol"},
+		{"session/new", "die", "unavailable", "exit status 9"},
+		{"session/new", "auth", "unavailable", "log in"},
+		{"session/new", "refuse", "unavailable", "refused a session"},
+		{"session/new", "wrong", "incompatible", "not as the protocol has it"},
+		{"session/new", "rubbish", "incompatible", "not of the protocol"},
 	} {
 		t.Run(c.at+" "+c.what, func(t *testing.T) {
 			t.Parallel()
 			g := newCLI(t, "").runs(acpagent.Script{At: c.at, What: c.what, Deaf: c.what == "rubbish"})
 			code := <-g.ended
 			g.ended <- code
-			if code != cli.ExitRefused || !strings.Contains(g.err.String(), c.words) {
+			if code != cli.ExitRefused || !strings.Contains(g.err.String(), c.words) || !strings.Contains(g.err.String(), "mooring: "+c.code+": ") {
 				t.Errorf("the run ended with %d: %s", code, g.err.String())
 			}
 			g.nothingLeft()

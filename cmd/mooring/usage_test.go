@@ -24,7 +24,7 @@ func TestUsageIsInWords(t *testing.T) {
 		{"mooring session tail takes REF, and got 2 arguments", "session tail x y"}, {"mooring session append takes REF [FILE or -], and got 0 arguments", "session append"},
 		{"mooring outbox drop takes OP…, and got 0 arguments", "outbox drop"}, {"mooring outbox status takes no arguments, and got 1 argument", "outbox status x"},
 		{"mooring session purge takes REF KEY, and got 1 argument", "session purge x"}, {"mooring session import takes FILE, and got 0 arguments", "session import"},
-		{"mooring share takes REF --rights read[,append,share,revoke], and got 0 arguments", "share"},
+		{"mooring share takes REF --rights read[,append,ask,answer,share,revoke], and got 0 arguments", "share"},
 	} {
 		args := strings.Fields(c.line)
 		if !strings.HasPrefix(c.line, "serve") && !strings.HasSuffix(c.line, "--limit") && c.line != "sesion" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/acp"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
 	"github.com/mooring-rpc/mooring/internal/agentproc"
@@ -176,6 +177,9 @@ func (a *agent) saidRubbish() string {
 	if a.rubbish == 0 {
 		return ""
 	}
+	if a.rubbish == 1 {
+		return " (it printed a line that is not of the protocol: " + a.first + ")"
+	}
 	return fmt.Sprintf(" (it printed %d lines that are not of the protocol, the first: %s)", a.rubbish, a.first)
 }
 
@@ -209,7 +213,7 @@ func (r *runner) message(m acp.Message, err error) error {
 			a.first = strings.TrimPrefix(err.Error(), acp.ErrNoMessage.Error()+": ")
 		}
 		if a.rubbish > maxRubbish {
-			return r.failAgent("the agent prints what is not of the protocol")
+			return r.failProtocol("the agent prints what is not of the protocol")
 		}
 		return nil
 	case m.Kind == acp.Response:
@@ -237,8 +241,11 @@ func (r *runner) answered(method string, m acp.Message) error {
 	switch method {
 	case acp.MethodInitialize:
 		info, err := initialized(m)
-		if err != nil {
+		switch {
+		case m.Error != nil:
 			return r.failAgent(err.Error())
+		case err != nil:
+			return r.failProtocol(err.Error())
 		}
 		a.info = info
 		return r.openSession()
@@ -305,9 +312,9 @@ func (r *runner) opened(method string, m acp.Message) error {
 	case m.Error != nil:
 		return r.failAgent("the agent refused a session: " + m.Error.Error())
 	case err != nil:
-		return r.failAgent("the agent's answer to " + method + " is " + err.Error())
+		return r.failProtocol("the agent's answer to " + method + " is " + err.Error())
 	case method == acp.MethodNew && result.ID == "":
-		return r.failAgent("the agent's answer to session/new names no session")
+		return r.failProtocol("the agent's answer to session/new names no session")
 	case method != acp.MethodNew:
 		result.ID = r.journal.acp.ID
 	}
@@ -402,9 +409,23 @@ func (r *runner) agentGone(why, state string) error {
 		r.cfg.Report(why)
 		err = r.next() // prompts that wait
 	default:
-		err = &openError{why, r.refused}
+		err = r.faultOfAgent().Because(&openError{why, r.refused}, "%s", why)
 	}
 	return err
+}
+
+// faultOfAgent returns the code of an agent that never was ready.
+func (r *runner) faultOfAgent() fault.Code {
+	if r.misspoke {
+		return fault.Incompatible
+	}
+	return fault.Unavailable
+}
+
+// failProtocol is failAgent for an agent that does not speak the protocol, or another version of it.
+func (r *runner) failProtocol(why string) error {
+	r.misspoke = true
+	return r.failAgent(why)
 }
 
 // openError is why an agent never was ready.

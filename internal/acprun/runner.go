@@ -64,6 +64,7 @@ type runner struct {
 	agent     *agent
 	everReady bool
 	refused   *acp.Error // what the agent answered to the opening of its session, last
+	misspoke  bool       // the agent was ended because of what it said: that is not of the protocol
 	leftOver  []*prompt  // of an earlier run, handed or about to be
 	current   *prompt
 	payload   []byte // of current, if it is not handed yet

@@ -70,7 +70,7 @@ func (s Resolver) RefFor(ctx context.Context, target string, want capability.Rig
 		if target == "" {
 			what = "any space"
 		}
-		return SavedRef{}, fault.NotFound.With("no ref for %s is stored here: add one first", what)
+		return SavedRef{}, fault.NotFound.With("no ref for %s is stored here: store one first, or use the outbox that has it", what)
 	}
 	return *best, nil
 }

@@ -78,6 +78,9 @@ func attachOpencodeCmd(h *home.Folder) *cobra.Command {
 		if f.session != "" && f.label != "" {
 			return fault.Usage.With("--label is for a new session: leave it out with --session")
 		}
+		if f.session != "" && f.owner != "" && f.listen == "" {
+			return fault.Usage.With("--owner is for a new session, or --listen: leave it out with --session")
+		}
 		if f.listen != "" {
 			if err := checkRelayListen(f.listen); err != nil {
 				return err
@@ -129,7 +132,7 @@ func attachOpencode(ctx context.Context, h *home.Folder, c *client.Client, f *at
 	api := opencodeapi.New(at)
 	tie, err := tieOf(ctx, h, f, api, ties)
 	if errors.Is(err, opencodeapi.ErrAway) {
-		return fmt.Errorf("%w; is it running with --port, or as opencode serve?", err)
+		return fault.Unavailable.Because(err, "%v; is it running with --port, or as opencode serve?", err)
 	}
 	if err != nil {
 		return err

@@ -52,6 +52,9 @@ func Run(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if f.session != "" && f.owner != "" {
+			return fault.Usage.With("--owner is for a new session: leave it out with --session")
+		}
 		body := func(ctx context.Context, c *client.Client) error { return runAgent(ctx, h, c, &f, file, dir, args) }
 		if f.session == "" {
 			return h.WithClient(cmd.Context(), body)

@@ -34,12 +34,16 @@ func FlagError(cmd *cobra.Command, err error) error {
 // flagValueHelp describes a flag's value.
 func flagValueHelp(f *pflag.Flag) string {
 	switch f.Value.Type() {
-	case "int", "uint32", "uint64":
+	case "int":
 		return "a whole number"
+	case "uint32":
+		return fmt.Sprintf("a whole number up to %d", uint32(math.MaxUint32))
+	case "uint64":
+		return "a whole number that is not negative"
 	case "bool":
 		return "true or false"
 	case "duration":
-		return "a time such as 10s, 5m, 24h, 7d or 2w"
+		return fmt.Sprintf("a time such as 10s, 5m, 24h, 7d or 2w, up to %dd", maxDuration/(24*time.Hour))
 	case "CURSOR[:HASH]":
 		return "a cursor, or CURSOR:HASH as --json prints them"
 	case "ROW[:HASH]":
@@ -67,6 +71,9 @@ func ArgCount(least, limit int) cobra.PositionalArgs {
 
 // durationFlag is a flag's duration: 90s, 24h, 7d, 2w, 1d12h.
 type durationFlag time.Duration
+
+// maxDuration bounds a flag's duration.
+const maxDuration = time.Duration(math.MaxInt64 / 2)
 
 // DurationVar adds a flag of a duration: 90s, 24h, 7d, 2w, 1d12h.
 func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
@@ -100,7 +107,7 @@ func (s *durationFlag) Set(text string) error {
 			return fmt.Errorf("%q is no time", text)
 		}
 	}
-	if sum+float64(d) > math.MaxInt64/2 {
+	if sum+float64(d) > float64(maxDuration) {
 		return fmt.Errorf("%q is too long", text)
 	}
 	*s = durationFlag(time.Duration(sum) + d)

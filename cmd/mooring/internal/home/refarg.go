@@ -359,5 +359,5 @@ func DeadError(d client.Description) error {
 	case d.Grant.Dead == fault.StaleEpoch:
 		at = fmt.Sprintf(" (shared under epoch %d, the session is at epoch %d)", d.Grant.Epoch, d.Session.Epoch)
 	}
-	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
+	return d.Grant.Dead.With("the ref is dead%s: ask its sharer for a new one", at)
 }

@@ -84,7 +84,10 @@ func resolveSession(ctx context.Context, box *outbox.Box, arg string) (string, e
 		return arg, nil
 	}
 	saved, err := box.RefFor(ctx, arg, 0)
-	if err == nil && !capability.IsSession(saved.Target()) {
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		err = fault.NotFound.Because(err, "the home folder knows no session %s: give an id that mooring outbox status lists, or another --home", fault.Clip(arg))
+	case err == nil && !capability.IsSession(saved.Target()):
 		err = fault.BadArgument.With("%s is no session", cli.SanitizeLine(arg))
 	}
 	return saved.Target(), err
