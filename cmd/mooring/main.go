@@ -80,6 +80,7 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 // runEnv runs one command line in an environment, reports its error, and returns its exit code.
 func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 	root := newRoot(env)
+	refuseUnknownTopics(root)
 	root.SetArgs(args)
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
@@ -171,6 +172,5 @@ func newRoot(env *cli.Env) *cobra.Command {
 	for _, command := range commands {
 		root.AddCommand(command(env))
 	}
-	refuseUnknownTopics(root)
 	return root
 }

@@ -65,8 +65,8 @@ func TestShareWithChildren(t *testing.T) {
 		t.Errorf("refs prints\n%s", out)
 	}
 	for words, args := range map[string][]string{
-		"--with-children and message": {"--rights", "read", "--with-children", "--message", "m"}, "--with-children and from": {"--rights", "read", "--with-children", "--from", "3"},
-		"--with-children and read-keys": {"--rights", "read", "--with-children", "--read-keys", "todo/"}, "--child-rights": {"--rights", "read", "--child-rights", "read"},
+		"--with-children and --message": {"--rights", "read", "--with-children", "--message", "m"}, "--with-children and --from": {"--rights", "read", "--with-children", "--from", "3"},
+		"--with-children and --read-keys": {"--rights", "read", "--with-children", "--read-keys", "todo/"}, "--child-rights": {"--rights", "read", "--child-rights", "read"},
 		"in children the ref would carry append": {"--rights", "read", "--with-children", "--child-rights", "append"}, "name some of read": {"--rights", "read,share", "--with-children", "--child-rights", "share"},
 		"is not a right": {"--rights", "read", "--with-children", "--child-rights", "fly"},
 	} {
