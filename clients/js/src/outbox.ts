@@ -570,7 +570,7 @@ export class Outbox {
       if (!best || better > 0 || (better === 0 && r.saved >= best.saved)) best = r;
     }
     if (best) return best;
-    throw fault("not_found", `no ref for ${target === "" ? "any space" : `session or space ${clip(target)}`} is stored here: add one first`);
+    throw fault("not_found", `no ref for ${target === "" ? "any space" : `session or space ${clip(target)}`} is stored here: store one first, or use the outbox that has it`);
   }
 
   /** The route on which the session's stream is opened for a batch. Throws if there is no ref to send it through. */
