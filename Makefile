@@ -66,16 +66,13 @@ test-slow: export SHARE := $(or $(SHARE),1)
 UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go */*/*/*/*_test.go)))
 UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
 
-# Tests whose servers and commands are processes of their own, without the race detector.
-PROCESSES = ./internal/e2e
-
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
 ifneq ($(PKG),./...)
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(PKG)
 else
-	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(LONG) $(filter-out $(abspath $(PROCESSES)),$(shell go list -f '{{.Dir}}' ./...))
-	$(PGTEST) go test -parallel 6 -timeout 20m $(PROCESSES)
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(LONG) $$(go list ./... | grep -v /internal/e2e$$)
+	$(PGTEST) go test -parallel 6 -timeout 20m ./internal/e2e # its servers and commands are processes of their own
 	go test -run '^($(UNRACED))$$' $(sort $(dir $(UNRACEDFILES)))
 	go test ./internal/socket # the race detector has it read and write in another way
 endif
