@@ -32,7 +32,7 @@ const whole = (page) =>
     facts: document.getElementById("facts").textContent,
   }));
 
-/** Scrolls down as a reader does, until nothing is left out. */
+/** Scrolls down as a reader does, until nothing is left out and the page has summed up what is there, with its next frame. */
 async function readOn(visit) {
   await until("everything is loaded", () =>
     visit.page.evaluate(() => {
@@ -40,6 +40,7 @@ async function readOn(visit) {
       next?.scrollIntoView({ block: "start" });
       return next === null;
     }), 120_000);
+  await visit.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 }
 
 const most = full(4_000, 10_000);
