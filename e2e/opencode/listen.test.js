@@ -19,7 +19,7 @@ const sessions = async (r) => (await r.lines(["session", "list", "--json"])).map
 const soon = (asked) => Promise.race([asked, pause(10_000, undefined, { ref: false }).then(() => assert.fail("no answer"))]);
 
 /** Shares a session of opencode's, which asks its share server once, and gives the link. */
-const share = (r, id) => until("it is shared", async () => (await soon(r.machine.ask("POST", `/session/${id}/share`))).share.url);
+const share = (r, id, within) => until("it is shared", async () => (await soon(r.machine.ask("POST", `/session/${id}/share`))).share.url, within);
 
 test("what is tied is shared as it is recorded, and the rest as by a relay", async (t) => {
   const r = await rig(t, { listen: true });
@@ -91,7 +91,9 @@ test("over kills of attach, opencode and server the share is what opencode expor
   for (let n = 0; n < rounds; n++) {
     const text = `Round ${n}.`;
     if (n === 1 || n === 4) {
-      await share(r, r.id).catch((err) => {
+      // A slow machine may not have all three up at once for a minute.
+      const shared = share(r, r.id, 20_000).catch(() => storm.calm(() => share(r, r.id)));
+      await shared.catch((err) => {
         t.diagnostic(`${storm.failure} ${r.attach.log}`);
         throw err;
       });

@@ -9,6 +9,7 @@ export class Storm {
   failure;
   #random;
   #raging = true;
+  #calm; // what is done meanwhile
   #loops = [];
 
   /** One whose moments are chosen by `random` (seed.js). */
@@ -27,6 +28,7 @@ export class Storm {
     const loop = async () => {
       for (;;) {
         await pause(every / 2 + this.#random.below(every));
+        while (this.#calm) await this.#calm.catch(() => {}); // calm tells it
         if (!this.#raging) return;
         await kill();
         this.kills[name]++;
@@ -37,6 +39,16 @@ export class Storm {
     const running = loop();
     running.catch((err) => (this.failure = err)); // end tells it
     this.#loops.push(running);
+  }
+
+  /** Does something while nothing is killed, and gives its answer: what is down then starts. */
+  async calm(act) {
+    this.#calm = act();
+    try {
+      return await this.#calm;
+    } finally {
+      this.#calm = undefined;
+    }
   }
 
   /** Ends it: everything runs. */
