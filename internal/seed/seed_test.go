@@ -47,3 +47,12 @@ func TestCases(t *testing.T) {
 		}
 	}
 }
+
+func TestShare(t *testing.T) {
+	for share, want := range map[string]int{"": 300, "1": 300, "3": 100, "1000": 1} {
+		t.Setenv("SHARE", share)
+		if got := Share(t, 300); got != want {
+			t.Errorf("with SHARE=%q %d of 300 are done, not %d", share, got, want)
+		}
+	}
+}
