@@ -52,6 +52,9 @@ func (w *writing) round(round int) {
 			id, _ := line["message"].(string)
 			if key, ok := line["key"].(string); ok {
 				id = path.Base(key)
+				if message, ok := strings.CutPrefix(path.Dir(key), "part/"); ok {
+					value["messageID"] = message // as this binary's exports have it, also where a value lacks it
+				}
 			}
 			value["id"] = id
 		}
