@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestBackupOnAFullDisk: no room for the copy is told of the copy's disk, and leaves no file.
+// TestBackupOnAFullDisk: without room for a copy the error names the copy, and no file is left.
 func TestBackupOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")

@@ -132,7 +132,7 @@ func TestAskFailsForWhatWasNotDone(t *testing.T) {
 	}
 }
 
-// Who follows the requests is told when no server answers, and sees what comes when one does; a stop is no error.
+// Following requests without a server prints why it waits, goes on when there is one, and ends without an error when it is stopped.
 func TestFollowRequests(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")

@@ -23,6 +23,14 @@ func Replace(name string, text []byte) error {
 	return Rename(tmp, name)
 }
 
+// Cause returns the cause of an error about a file, without the file's name: it may be that of the temporary one.
+func Cause(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}
+
 // Fault returns the error of a write to files, as people call them: DiskFull if there was no space, nil for nil.
 func Fault(err error, files string) error {
 	switch {

@@ -75,7 +75,12 @@ func (p *Prompt) Outcome() Outcome {
 	case session.RequestUnknown:
 		return Outcome{Failed: orText(p.Reason, "nobody knows whether the agent has got the prompt")}
 	}
-	why, failed := p.Answer.Get("stopReason").String(), p.Answer.Get("error").String()
+	return OutcomeOf(p.Answer)
+}
+
+// OutcomeOf returns how a prompt ended that has this answer.
+func OutcomeOf(answer gjson.Result) Outcome {
+	why, failed := answer.Get("stopReason").String(), answer.Get("error").String()
 	switch {
 	case why == "cancelled":
 		return Outcome{Aborted: "stopped"}

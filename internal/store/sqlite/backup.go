@@ -82,11 +82,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 
 // cannotWrite returns the error of a copy's file, with the name that was given, not that of the temporary one.
 func cannotWrite(file string, err error) error {
-	why := err
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		why = path.Err
-	}
-	return fault.Usage.Because(err, "the copy cannot be written to %s: %v", file, why)
+	return fault.Usage.Because(err, "the copy cannot be written to %s: %v", file, newfile.Cause(err))
 }
 
 // The disk writes the copy between the commits, whose syncs wait for it. So the copy is written and

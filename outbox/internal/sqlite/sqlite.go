@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
@@ -135,11 +135,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 func openFile(ctx context.Context, path string, o Options) (_ *DB, err error) {
 	// The files beside it have the same names whatever name it was opened by, as SQLite's do.
 	if path, err = privatedir.EnsureDatabase(path); err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, fmt.Errorf("its file cannot be opened for writing: %w", err)
+		return nil, fmt.Errorf("its file cannot be opened for writing: %w", newfile.Cause(err))
 	}
 	pragmas := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", BusyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",

@@ -36,18 +36,12 @@ func ACP(env *cli.Env) *cobra.Command {
 	h := home.AddFlags(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		dir, file, err := f.check(cmd, args)
-		if err != nil {
-			return err
-		}
-		if filepath.Base(args[0]) != args[0] && !filepath.IsAbs(args[0]) { // sessions have folders of their own
-			args[0] = filepath.Join(dir, args[0])
-		}
-		body := func(ctx context.Context, c *client.Client) error { return serveEditor(ctx, h, c, &f, file, dir, args) }
-		if f.session == "" {
-			return h.WithClient(cmd.Context(), body)
-		}
-		return h.WithRef(cmd.Context(), f.session, body)
+		return f.run(cmd, h, args, func(ctx context.Context, c *client.Client, dir string, file *cli.RefFile) error {
+			if filepath.Base(args[0]) != args[0] && !filepath.IsAbs(args[0]) { // sessions have folders of their own
+				args[0] = filepath.Join(dir, args[0])
+			}
+			return serveEditor(ctx, h, c, &f, file, dir, args)
+		})
 	}
 	return cmd
 }

@@ -94,6 +94,7 @@ func attachOpencodeCmd(h *home.Folder) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		defer file.Close()
 		body := func(ctx context.Context, c *client.Client) error { return attachOpencode(ctx, h, c, &f, file, at) }
 		if f.session == "" {
 			return h.WithClient(cmd.Context(), body)

@@ -48,20 +48,28 @@ func Run(env *cli.Env) *cobra.Command {
 	h := home.AddFlags(env, cmd)
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		dir, file, err := f.check(cmd, args)
-		if err != nil {
-			return err
-		}
 		if f.session != "" && f.owner != "" {
 			return fault.Usage.With("--owner is for a new session: leave it out with --session")
 		}
-		body := func(ctx context.Context, c *client.Client) error { return runAgent(ctx, h, c, &f, file, dir, args) }
-		if f.session == "" {
-			return h.WithClient(cmd.Context(), body)
-		}
-		return h.WithRef(cmd.Context(), f.session, body)
+		return f.run(cmd, h, args, func(ctx context.Context, c *client.Client, dir string, file *cli.RefFile) error {
+			return runAgent(ctx, h, c, &f, file, dir, args)
+		})
 	}
 	return cmd
+}
+
+// run checks the command line and calls body with a client, the agent's folder, and the file of --share-to or nil.
+func (f *runFlags) run(cmd *cobra.Command, h *home.Folder, args []string, body func(ctx context.Context, c *client.Client, dir string, file *cli.RefFile) error) error {
+	dir, file, err := f.check(cmd, args)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	opened := func(ctx context.Context, c *client.Client) error { return body(ctx, c, dir, file) }
+	if f.session == "" {
+		return h.WithClient(cmd.Context(), opened)
+	}
+	return h.WithRef(cmd.Context(), f.session, opened)
 }
 
 func (f *runFlags) register(cmd *cobra.Command) {

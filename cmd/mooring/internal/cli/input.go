@@ -14,6 +14,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
 // ErrStopped is the error of a read when the command is interrupted.
@@ -76,7 +77,7 @@ func openFile(ctx context.Context, name string) (*os.File, error) {
 
 // CannotRead returns the error of a file that cannot be read, with its name once.
 func CannotRead(name string, err error) error {
-	return fmt.Errorf("cannot read %s: %w", name, withoutPath(err))
+	return fmt.Errorf("cannot read %s: %w", name, newfile.Cause(err))
 }
 
 // ReadFileLimited reads a whole file of any kind, of at most limit bytes, as UTF-8. Its error is ErrStopped when ctx ends first,

@@ -74,7 +74,7 @@ func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 	}
 	if err != nil {
 		r.Discard()
-		return nil, newfile.Fault(withoutPath(err), "the ref in "+name)
+		return nil, newfile.Fault(newfile.Cause(err), "the ref in "+name)
 	}
 	return r, nil
 }
@@ -83,17 +83,9 @@ func NewRefFile(name string, over bool) (_ *RefFile, err error) {
 // temporary one.
 func cannotWriteRef(name string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
-		return newfile.Fault(withoutPath(err), "the ref in "+name)
+		return newfile.Fault(newfile.Cause(err), "the ref in "+name)
 	}
-	return fault.Usage.Because(err, "cannot write the ref to %s: %v", name, withoutPath(err))
-}
-
-// withoutPath returns the cause of an error about a file.
-func withoutPath(err error) error {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Err
-	}
-	return err
+	return fault.Usage.Because(err, "cannot write the ref to %s: %v", name, newfile.Cause(err))
 }
 
 // Write writes the ref durably to the temporary file.
@@ -112,7 +104,7 @@ func (r *RefFile) Write(ref capability.Ref) error {
 	if err == nil {
 		err = r.f.Sync()
 	}
-	return newfile.Fault(withoutPath(err), "the ref in "+r.name)
+	return newfile.Fault(newfile.Cause(err), "the ref in "+r.name)
 }
 
 // Commit renames the temporary file. An error says where the ref is.
@@ -144,6 +136,13 @@ func (r *RefFile) Commit() error {
 	}
 	_ = newfile.SyncDir(filepath.Dir(r.path)) // the ref is written
 	return nil
+}
+
+// Close discards the file if no ref was written to it.
+func (r *RefFile) Close() {
+	if r != nil && r.ref.ID == "" {
+		r.Discard()
+	}
 }
 
 // Discard removes the temporary file.

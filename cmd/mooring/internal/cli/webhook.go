@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/notice"
 )
 
@@ -49,7 +50,7 @@ func (env *Env) WebhookSecret(ctx context.Context, name string) (*WebhookSecret,
 		}
 		return s, nil
 	case !errors.Is(err, fs.ErrExist):
-		return nil, fault.Usage.Because(err, "--webhook-secret: cannot write %s: %v", name, withoutPath(err))
+		return nil, fault.Usage.Because(err, "--webhook-secret: cannot write %s: %v", name, newfile.Cause(err))
 	}
 	text, err := ReadFileLimited(ctx, name, maxWebhookSecret)
 	switch {

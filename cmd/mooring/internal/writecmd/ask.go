@@ -21,8 +21,8 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/readcmd"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/acp"
 	"github.com/mooring-rpc/mooring/internal/acprecord"
+	"github.com/mooring-rpc/mooring/internal/prompts"
 )
 
 func sessionAskCmd(h *home.Folder) *cobra.Command {
@@ -191,22 +191,25 @@ func awaitAnswer(ctx context.Context, h *home.Folder, ticket client.RequestTicke
 	return nil
 }
 
-// notDone returns why what was asked of an agent was not done although it was answered; "" if it was done. It reads the answer as
-// prompts.Outcome does.
+// notDone returns why what was asked of an agent was not done although it was answered; "" if it was done.
 func notDone(r *client.Request) string {
-	reason := ""
-	if r.Kind == client.KindPrompt {
-		reason = gjson.GetBytes(r.Answer, "stopReason").String()
-	}
-	switch {
-	case reason == acp.StopCancelled:
-		return "was stopped before the agent was done"
-	case (r.Kind == client.KindPrompt || r.Kind == client.KindStop) && gjson.GetBytes(r.Answer, "error").Exists():
-		return "was answered with an error"
-	case reason == "refusal":
-		return "was refused by the agent"
-	case reason != "" && reason != acp.StopEndTurn:
-		return "was cut off: the agent ended before it was done: " + cli.SanitizeLine(reason)
+	answer := gjson.ParseBytes(r.Answer)
+	switch r.Kind {
+	case client.KindStop:
+		if answer.Get("error").Exists() {
+			return "was answered with an error"
+		}
+	case client.KindPrompt:
+		switch o := prompts.OutcomeOf(answer); {
+		case o.Aborted != "":
+			return "was stopped before the agent was done"
+		case o.Failed != "":
+			return "was answered with an error"
+		case o.Reason == "content-filter":
+			return "was refused by the agent"
+		case o.Reason != "stop":
+			return "was cut off: the agent ended before it was done: " + cli.SanitizeLine(answer.Get("stopReason").String())
+		}
 	}
 	return ""
 }
