@@ -166,6 +166,28 @@ test("a second tab is let in by the first one, or by the whole link; another bro
   for (const v of [second, third, stranger]) v.clean();
 });
 
+test("a link that is opened while the server is away, or stands still, opens when it is back, as one use of its ref", async (t) => {
+  const { server, agent } = await spoken(t, "Back again.");
+  for (const [leaves, returns] of [[() => server.kill(), () => server.start()], [() => server.halt(), () => server.resume()]]) {
+    const [address, secret] = agent.link(server.origin, await agent.share({ redemptions: 1 })).split("#");
+    const visit = await Visit.begin(t, browser);
+    const { page } = visit;
+    await page.clock.install();
+    await page.goto(address);
+    await gate(page).waitFor();
+    await leaves();
+    await page.evaluate((secret) => (location.hash = secret), secret);
+    await page.getByText(/Opening|The server does not answer/).waitFor();
+    await page.clock.fastForward(30_000);
+    await page.getByText(/The server does not answer.*Trying again in \d+ s/).waitFor();
+    await page.getByRole("button", { name: "Try again" }).waitFor();
+    await returns();
+    await visit.live();
+    await visit.shows("Back again.");
+    visit.clean();
+  }
+});
+
 test("a ref for one use counts a browser once, however many tabs open its link", async (t) => {
   const { server, agent } = await spoken(t, "For one.");
   const link = agent.link(server.origin, await agent.share({ redemptions: 1 }));

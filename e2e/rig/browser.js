@@ -27,6 +27,8 @@ export class Visit {
   page;
   /** URLs of all requests, in their order; Playwright gives them with their fragment, which is not sent. */
   requests = [];
+  /** Those that have neither been answered in full nor failed yet: live streams, for one. */
+  pending = new Set();
   /** Errors that scripts did not catch, and violations of the policy. */
   troubles = [];
   /** What the browser's console was told as an error: failed loads among it. */
@@ -47,7 +49,11 @@ export class Visit {
   static async #of(context) {
     const v = new Visit();
     v.page = await context.newPage();
-    v.page.on("request", (r) => v.requests.push(r.url()));
+    v.page.on("request", (r) => {
+      v.requests.push(r.url());
+      v.pending.add(r);
+    });
+    for (const ended of ["requestfinished", "requestfailed"]) v.page.on(ended, (r) => v.pending.delete(r));
     v.page.on("pageerror", (err) => v.troubles.push(err.stack ?? err.message));
     v.page.on("console", (m) => {
       if (m.type() === "error") v.errors.push(m.text());
@@ -72,7 +78,13 @@ export class Visit {
 
   /** Waits until the page follows the session and has all that is there. */
   async live() {
-    await this.page.locator("#line[data-state=live]").waitFor({ timeout: 60_000 });
+    try {
+      await this.page.locator("#line[data-state=live]").waitFor({ timeout: 60_000 });
+    } catch (err) {
+      const pending = [...this.pending].map((r) => `${r.method()} ${new URL(r.url()).pathname}`);
+      const said = await this.state.textContent({ timeout: 1000 }).catch((why) => why.message);
+      assert.fail(`${err.message}\nthe page says: ${said}\nnot answered: ${pending.join(", ")}\nits console: ${[...this.errors, ...this.troubles].join("\n")}`);
+    }
   }
 
   /** Has the page, once opened, load itself anew at once whenever it has to, and not 15 s after it last did. */

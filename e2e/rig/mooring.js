@@ -108,6 +108,15 @@ export class Server {
     this.#child = undefined;
   }
 
+  /** Has it stand still, as on a machine that has come to a stop: it accepts connections and answers nothing, until it is resumed. */
+  halt() {
+    this.#child.kill("SIGSTOP");
+  }
+
+  resume() {
+    this.#child.kill("SIGCONT");
+  }
+
   /** Ends it at once and starts it again on what it left, with more flags if there are any. */
   async restart(flags = []) {
     await this.kill();

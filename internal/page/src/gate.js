@@ -3,6 +3,7 @@
 
 import { isAnchor } from "./anchors.js";
 import { paint } from "./paint.js";
+import { fetchInTime } from "./fetch.js";
 import { reason } from "./reply.js";
 import { askTabs, browserId, drop, headers, keep, ownPage, token } from "./token.js";
 
@@ -17,15 +18,23 @@ export function gate(start) {
   let asked = false;
   let painting = false; // the content is loading or there: a link that is opened now is handled by another() once start is called
 
+  let attempts = 0; // in a row that failed, though a later one may succeed
+  let retry; // the timer until the next one
   const tell = (text, failed) => {
+    clearTimeout(retry);
+    retry = undefined;
     state.textContent = text;
     panel.dataset.state = failed ? "failed" : "";
     if (failed) panel.hidden = false;
   };
+  // A failure that may pass is tried again, later each time, or when the button is pressed.
   const failed = (text, passes) => {
-    tell(text, true);
+    const seconds = Math.min(2 ** attempts++, 30);
+    tell(passes ? `${text} Trying again in ${seconds} s.` : text, true);
+    if (passes) retry = setTimeout(anew, seconds * 1000 * (0.75 + Math.random() / 2));
     if (again) again.hidden = !passes;
   };
+  const anew = () => (body === undefined ? show() : open());
   const away = "The server does not answer. Is it there, and are you online?";
 
   async function open() {
@@ -40,6 +49,7 @@ export function gate(start) {
     if (opened.refused) return failed(opened.refused, opened.passes);
     keep(opened.token);
     body = undefined;
+    attempts = 0;
     await show();
   }
 
@@ -47,7 +57,7 @@ export function gate(start) {
     tell(`Opening ${what}…`, false);
     let reply;
     try {
-      reply = await fetch(location.pathname + (field || location.pathname.endsWith("/access") || location.search === "?all" ? location.search : ""), { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
+      reply = await fetchInTime(location.pathname + (field || location.pathname.endsWith("/access") || location.search === "?all" ? location.search : ""), { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
       if (reply.ok) {
         painting = true;
         await paint(reply);
@@ -92,7 +102,8 @@ export function gate(start) {
       show();
     }
   };
-  again?.addEventListener("click", () => (body === undefined ? show() : open()));
+  again?.addEventListener("click", anew);
+  window.addEventListener("online", () => retry !== undefined && anew());
   panel.addEventListener("submit", (e) => {
     e.preventDefault();
     const ref = field.value.trim();
@@ -131,7 +142,7 @@ export function another(opens, what) {
 
 // Returns { token }, or { refused, passes }: the reason, and whether a later try may succeed.
 async function post(url, body) {
-  const reply = await fetch(url, {
+  const reply = await fetchInTime(url, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Mooring": "1" },
     body: JSON.stringify({ ...body, redemption: browserId() }),

@@ -3,6 +3,7 @@
 import { isAnchor, keyAt, parseKey } from "./anchors.js";
 import { Blocks } from "./blocks.js";
 import { Contents } from "./contents.js";
+import { fetchInTime } from "./fetch.js";
 import { keys } from "./keys.js";
 import { Later } from "./later.js";
 import { follow } from "./live.js";
@@ -33,7 +34,7 @@ export function session() {
       for (const message of messages) at.searchParams.append("message", message);
       if (from) at.searchParams.set("from", from);
       if (to) at.searchParams.set("to", to);
-      const reply = await fetch(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
+      const reply = await fetchInTime(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
       if (!reply.ok) throw new Error(String(reply.status));
       const template = document.createElement("template");
       template.innerHTML = await reply.text();
@@ -74,7 +75,7 @@ export function session() {
   const fetchBlock = async (key) => {
     const at = below("block");
     at.searchParams.set("key", key);
-    const reply = await fetch(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
+    const reply = await fetchInTime(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
     if (reply.status === 404 || reply.status === 410) return null;
     if (!reply.ok) throw new Error(String(reply.status));
     return reply.text();

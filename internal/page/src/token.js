@@ -96,14 +96,17 @@ function stored(key) {
   }
 }
 
-// This browser's redemption id: a ref that may be used so often counts a browser once. It opens nothing by itself.
+// This browser's redemption id: a ref that may be used so often counts a browser once, or a page if the browser stores
+// nothing. It opens nothing by itself.
 export function browserId() {
   const key = "mooring-browser";
   try {
-    let id = localStorage.getItem(key);
-    if (!id) localStorage.setItem(key, (id = [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("")));
-    return id;
+    const id = localStorage.getItem(key);
+    if (id) return id;
+    localStorage.setItem(key, newId);
   } catch {
-    return "";
+    // It is this page's alone.
   }
+  return newId;
 }
+const newId = [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
