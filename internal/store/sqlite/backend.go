@@ -14,8 +14,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store"
 )
 
-// backend implements store.Backend. Taking a connection from its channel gives the right to use it;
-// Close takes them all.
+// backend implements store.Backend. Taking a connection gives the right to use it; Close takes them
+// all.
 type backend struct {
 	now       func() time.Time
 	file      string // the database's, behind links
@@ -25,7 +25,7 @@ type backend struct {
 	writeDSN  string      // data source of writing connections
 	writeConn chan *conn  // the one writing connection
 	queue     updateQueue // of updates waiting for it
-	readConns chan *conn
+	readers   *readPool
 	reads     *readTracker
 	wal       *walTruncator
 
@@ -49,11 +49,11 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 		b.reads.end(read)
 		b.truncateAfterRead() // this read may have prevented it
 	}()
-	c, err := acquire(ctx, b.readConns)
+	c, err := b.readers.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { b.readConns <- c }()
+	defer b.readers.release(c)
 	if err := c.open(b.driver, b.readDSN); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
@@ -103,11 +103,11 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 
 // Ping implements store.Backend.
 func (b *backend) Ping(ctx context.Context) error {
-	c, err := acquire(ctx, b.readConns)
+	c, err := b.readers.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { b.readConns <- c }()
+	defer b.readers.release(c)
 	if err := c.open(b.driver, b.readDSN); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
@@ -125,25 +125,63 @@ func (b *backend) Close() error {
 	close(b.wal.stop)
 	<-b.wal.ended
 	var errs []error
-	for range cap(b.readConns) {
-		errs = append(errs, (<-b.readConns).close())
+	for range cap(b.readers.free) {
+		<-b.readers.free
+		errs = append(errs, b.readers.pop().close())
 	}
 	// The writer is the last, so that the write-ahead log is checkpointed and removed.
 	errs = append(errs, (<-b.writeConn).close())
-	close(b.readConns)
+	close(b.readers.free)
 	close(b.writeConn)
 	return errors.Join(append(errs, b.lock.Close())...)
 }
 
+// readPool is the reading connections. The one that was used last is taken first: its cache has most
+// of what the next read wants, and each that is used has to drop its cache after a commit and read
+// the pages again.
+type readPool struct {
+	free chan struct{} // an element for each connection that is free; closed with the backend
+
+	mu    sync.Mutex
+	conns []*conn // those that are free, the one used last at the end
+}
+
+// newReadPool returns a pool of n connections, each of which is opened by its first use.
+func newReadPool(n int, now func() time.Time) *readPool {
+	p := &readPool{free: make(chan struct{}, n)}
+	for range n {
+		p.release(&conn{now: now})
+	}
+	return p
+}
+
 // acquire waits for a connection.
-func acquire(ctx context.Context, from chan *conn) (*conn, error) {
+func (p *readPool) acquire(ctx context.Context) (*conn, error) {
 	select {
-	case c, open := <-from:
+	case _, open := <-p.free:
 		if !open {
 			return nil, store.ErrClosed
 		}
-		return c, nil
+		return p.pop(), nil
 	case <-ctx.Done():
 		return nil, translate(ctx, ctx.Err())
 	}
+}
+
+// pop takes a connection after an element of free was taken.
+func (p *readPool) pop() *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.conns) - 1
+	c := p.conns[last]
+	p.conns = p.conns[:last]
+	return c
+}
+
+// release returns a connection.
+func (p *readPool) release(c *conn) {
+	p.mu.Lock()
+	p.conns = append(p.conns, c)
+	p.mu.Unlock()
+	p.free <- struct{}{}
 }

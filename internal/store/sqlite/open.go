@@ -119,7 +119,7 @@ func openFile(ctx context.Context, cfg Config, file string) (_ *backend, err err
 	}
 	db.SetMaxOpenConns(1)
 	b := &backend{file: file, now: cfg.Now, driver: db.Driver(), writeDSN: writer, readDSN: dsn(file, true), writeConn: make(chan *conn, 1),
-		readConns: make(chan *conn, cfg.Readers), reads: newReadTracker(), wal: newWALTruncator(file, cfg.maxWALBytes, cfg.truncateInterval)}
+		readers: newReadPool(cfg.Readers, cfg.Now), reads: newReadTracker(), wal: newWALTruncator(file, cfg.maxWALBytes, cfg.truncateInterval)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -131,9 +131,6 @@ func openFile(ctx context.Context, cfg Config, file string) (_ *backend, err err
 		return nil, errors.Join(translate(ctx, err), w.close())
 	}
 	b.writeConn <- w
-	for range cfg.Readers {
-		b.readConns <- &conn{now: b.now} // opened by its first use
-	}
 	b.wal.request() // a killed server may have left it pending
 	go b.truncateLoop()
 	return b, nil
