@@ -14,6 +14,9 @@ export function keyAt(fragment) {
 // All messages in the log, in their order: those that are left out may be in bundles.
 export const messagesIn = (log) => log.querySelectorAll(":scope > .msg, :scope > .bundle > .msg");
 
+// Whether a message's element has a class: of thousands, without an object for each, as its classList is one.
+export const hasClass = (element, name) => ` ${element.className} `.includes(` ${name} `);
+
 // Dissolves the bundle that an element is, or is in.
 export function unbundle(element) {
   const bundle = element?.closest(".bundle");
@@ -22,8 +25,8 @@ export function unbundle(element) {
 
 // The message id of a message's or part's key, and the part's.
 export function parseKey(key) {
+  if (key.startsWith("message/")) return { kind: "message", message: key.slice("message/".length) };
   const [kind, message, ...rest] = key.split("/");
-  if (kind === "message") return { kind, message: key.slice("message/".length) };
   if (kind === "part" && rest.length > 0) return { kind, message, part: rest.join("/") };
   return { kind: "other" };
 }

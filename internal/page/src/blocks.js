@@ -17,7 +17,7 @@ function parse(html) {
 export class Blocks {
   messages = new Order();
   #elements = new Map(); // key → element
-  #parts = new Map(); // message id → Order of its parts
+  #parts = new Map(); // message id → Order of its parts; none before one is known
   #others = new Order();
   #turns = new Map(); // message id → HTML of its turn's state; also of a message that is not on the page now
   #log = document.getElementById("log");
@@ -25,13 +25,13 @@ export class Blocks {
 
   constructor() {
     for (const article of messagesIn(this.#log)) {
-      const { message } = parseKey(article.dataset.key);
-      this.#elements.set(article.dataset.key, article);
+      const key = article.getAttribute("data-key");
+      const { message } = parseKey(key);
+      this.#elements.set(key, article);
       this.messages.add(message, placeOf(article));
-      if (article.firstChild) {
-        this.#keepTurn(message, article);
-        this.#collect(message, article);
-      } else this.#parts.set(message, new Order()); // it is left out: there may be thousands
+      if (!article.firstChild) continue; // it is left out: there may be thousands
+      this.#keepTurn(message, article);
+      this.#collect(message, article);
     }
     for (const extra of this.#rest.children) {
       this.#elements.set(extra.dataset.key, extra);
@@ -42,7 +42,14 @@ export class Blocks {
     if (info) this.#elements.set("session", info);
   }
 
-  // Collects a message's parts; one that is left out has none.
+  // The order of a message's parts.
+  #partsOf(message) {
+    let parts = this.#parts.get(message);
+    if (!parts) this.#parts.set(message, (parts = new Order()));
+    return parts;
+  }
+
+  // Collects a message's parts.
   #collect(message, article) {
     const parts = new Order();
     this.#parts.set(message, parts);
@@ -74,7 +81,7 @@ export class Blocks {
         localTimes(part);
         this.#elements.get(key)?.remove();
         this.#elements.set(key, part);
-        this.#parts.get(message).add(parseKey(key).part, placeOf(part));
+        this.#partsOf(message).add(parseKey(key).part, placeOf(part));
       }
       rest.before(part);
     }
@@ -134,7 +141,7 @@ export class Blocks {
     if (!old || key === "session") return;
     const k = parseKey(key);
     if (k.kind === "message") {
-      if (this.#parts.get(k.message).size > 0) {
+      if (this.#partsOf(k.message).size > 0) {
         // Its parts remain: they stand without a head, at the first one's position.
         renew(old, orphan(k.message));
         this.#settle(k.message);
@@ -143,7 +150,7 @@ export class Blocks {
       this.messages.remove(k.message);
       this.#parts.delete(k.message);
     } else if (k.kind === "part") {
-      this.#parts.get(k.message).remove(k.part);
+      this.#partsOf(k.message).remove(k.part);
     } else if (!key.startsWith("request/")) {
       this.#others.remove(key);
     }
@@ -152,7 +159,7 @@ export class Blocks {
     // An element that only held parts goes with the last of them.
     const article = this.article(k.message);
     if (k.kind === "part" && article.classList.contains("orphan")) {
-      if (this.#parts.get(k.message).size === 0) this.remove(article.dataset.key);
+      if (this.#partsOf(k.message).size === 0) this.remove(article.dataset.key);
       else this.#settle(k.message);
     }
   }
@@ -178,7 +185,6 @@ export class Blocks {
 
   #insertMessage(message, article) {
     const next = this.messages.add(message, placeOf(article));
-    this.#parts.set(message, new Order());
     this.#elements.set(`message/${message}`, article);
     unbundle(this.article(next));
     this.#log.insertBefore(article, next === undefined ? null : this.article(next));
@@ -186,7 +192,7 @@ export class Blocks {
 
   #insertPart({ message, part }, element) {
     if (!this.article(message)) this.#insertMessage(message, orphan(message));
-    const next = this.#parts.get(message).add(part, placeOf(element));
+    const next = this.#partsOf(message).add(part, placeOf(element));
     const article = this.article(message);
     const parts = article.querySelector(":scope > .parts");
     let before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
@@ -205,7 +211,7 @@ export class Blocks {
   // none.
   #settle(message) {
     const article = this.article(message);
-    if (article.classList.contains("orphan")) article.dataset.ord = this.#parts.get(message).first.join(".");
+    if (article.classList.contains("orphan")) article.dataset.ord = this.#partsOf(message).first.join(".");
     const next = this.messages.add(message, placeOf(article));
     const before = next === undefined ? null : this.article(next);
     unbundle(before);

@@ -1,7 +1,7 @@
 // The contents: one entry for each turn, with the one in view marked. They follow the log:
 // an entry changes, appears and goes with its message.
 
-import { messagesIn, unbundle } from "./anchors.js";
+import { hasClass, messagesIn, unbundle } from "./anchors.js";
 
 const most = 2000; // entries; contentsMax of the first paint
 const unnamed = "(no text)";
@@ -120,7 +120,7 @@ export class Contents {
   }
 
   #isTurn(place) {
-    return !place.classList.contains("orphan") && (place.classList.contains("user") || idOf(place) === this.#first);
+    return !hasClass(place, "orphan") && (hasClass(place, "user") || idOf(place) === this.#first);
   }
 
   // The number of the turn in view, by binary search.

@@ -4,7 +4,11 @@
 
 const none = [0, 0];
 
-export const placeOf = (element, ord = element?.dataset.ord) => ord?.split(".").map(Number) ?? none;
+export const placeOf = (element, ord = element?.getAttribute("data-ord")) => {
+  if (!ord) return none;
+  const dot = ord.indexOf(".");
+  return [Number(ord.slice(0, dot)), Number(ord.slice(dot + 1))];
+};
 
 // Whether a position is before another, which is text.
 export const precedes = (place, ord) => {

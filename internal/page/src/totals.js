@@ -1,7 +1,7 @@
 // The session's totals, kept current: in the bar, and as the facts below the
 // contents, which the first paint has in the same words (internal/page/contents.go, figures.go).
 
-import { messagesIn } from "./anchors.js";
+import { hasClass, messagesIn } from "./anchors.js";
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -25,7 +25,7 @@ export class Totals {
 
   // A message was added or changed, or was removed or lost its head.
   message(id, article) {
-    if (!article || article.classList.contains("orphan")) this.#messages.delete(id);
+    if (!article || hasClass(article, "orphan")) this.#messages.delete(id);
     else this.#messages.set(id, numbers(article));
     this.#soon();
   }
@@ -98,11 +98,11 @@ export class Totals {
 }
 
 function numbers(article) {
-  const of = (name) => {
-    const n = Number(article.dataset[name] ?? 0);
+  const of = (attribute) => {
+    const n = Number(article.getAttribute(attribute)); // 0 if it is not there
     return Number.isFinite(n) ? n : 0;
   };
-  return { user: article.classList.contains("user"), in: of("in"), out: of("out"), reasoning: of("reasoning"), cost: of("cost"), began: of("began"), ended: of("ended") };
+  return { user: hasClass(article, "user"), in: of("data-in"), out: of("data-out"), reasoning: of("data-reasoning"), cost: of("data-cost"), began: of("data-began"), ended: of("data-ended") };
 }
 
 function count(n) {
