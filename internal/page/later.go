@@ -83,8 +83,12 @@ func (d *Doc) LeaveOutParts(message string, from, to session.Ord, parts int) {
 	d.flush()
 }
 
-// count writes how many parts are left out, and the logarithm of that, by which styles keep room.
+// count writes how many parts are left out, and the logarithm of that, by which styles keep room; a
+// single part is what styles expect.
 func count(o *out, parts int) {
+	if parts == 1 {
+		return
+	}
 	o.attr("data-count", itoa(parts))
 	o.attr("data-size", itoa(min(bits.Len(uint(parts)), 9)))
 }

@@ -18,7 +18,7 @@
 // # Lock order
 //
 // The folder's lock; the writing connection, which is taken from its channel; then SQLite's own
-// locks. The mutexes of updateQueue and readTracker are held for a few instructions, never across a
+// locks. The mutexes of updateQueue, readTracker and readPool are held for a few instructions, never across a
 // statement. A drain is never waited for while holding the writing connection.
 //
 // # Bounds
