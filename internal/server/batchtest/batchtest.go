@@ -1,4 +1,4 @@
-// Package batchtest has the batches that the tests of packages objects and node share: as a peer writes them, honest or not.
+// Package batchtest has the batches that the tests of packages codec and node share: as a peer writes them, honest or not.
 package batchtest
 
 import (

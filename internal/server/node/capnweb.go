@@ -1,6 +1,6 @@
 // Cap'n Web: the same objects over the other wire. Each connection has a gateway of its own, as
 // an rpc connection has, behind a bridge that converts calls in JavaScript values to calls in the
-// schema's structs. capnweb_schema.go has the bridge's rules, and capnweb_http.go accepts
+// schema's structs. Package jsschema has the bridge's rules, and capnweb_http.go accepts
 // connections.
 
 package node
@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/jsschema"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -33,7 +33,7 @@ type capnwebPeer struct {
 
 // newCapnwebPeer returns the objects of a connection from remote.
 func (s *Server) newCapnwebPeer(remote string) *capnwebPeer {
-	p := &capnwebPeer{server: s, remote: remote, side: objects.CapnwebBridge().Conn(s.cfg.RPC.MessageBytes)}
+	p := &capnwebPeer{server: s, remote: remote, side: jsschema.Bridge().Conn(s.cfg.RPC.MessageBytes)}
 	p.intake = s.intake.Open(admission.AddressOf(remote))
 	l := s.objects.NewConnState(remote, p.intake)
 	l.SetPeer(p)
@@ -61,7 +61,7 @@ func (p *capnwebPeer) Done() <-chan struct{} {
 // Abort implements PeerConn.
 func (p *capnwebPeer) Abort(why error) {
 	if conn := p.conn.Load(); conn != nil {
-		conn.Abort(p.server.objects.Redact(why))
+		conn.Abort(p.server.redact(why))
 	}
 }
 
@@ -87,8 +87,11 @@ func (p *capnwebPeer) drain(ctx, notifyCtx context.Context) {
 // config returns the configuration of the connection.
 func (p *capnwebPeer) config() capnweb.Config {
 	s := p.server
-	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.objects.Redact}
+	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.redact}
 }
+
+// redact returns the error that a peer is sent for err.
+func (s *Server) redact(err error) *capnweb.Error { return jsschema.Redact(s.cfg.Log, err) }
 
 // capnwebLimits converts the rpc limits of a connection to Cap'n Web's. Messages may be twice as
 // large, since JSON escapes the quotes in a payload's text.

@@ -1,21 +1,19 @@
 // Calls and their answers: which method of an object a call is for, and how it is answered. Errors
 // are data where the schema has a Refusal, else an exception whose reason is the fault's text form,
-// which clients parse. Over Cap'n Web they have the same codes and texts.
+// which clients parse.
 
 package objects
 
 import (
 	"context"
-	"errors"
-	"math/big"
 
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
-	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -83,42 +81,5 @@ func (s *Service) setRefusal(field func() (wire.Refusal, error), refused *fault.
 	if err != nil {
 		return err
 	}
-	return encodeRefusal(to, refused)
-}
-
-// encodeRefusal encodes f; a nil f leaves the refusal empty.
-func encodeRefusal(to wire.Refusal, f *fault.Error) error {
-	if f == nil {
-		return nil
-	}
-	to.SetCode(uint16(f.Code))
-	to.SetAt(f.At)
-	return to.SetMessage_(f.Message)
-}
-
-// capnwebError converts a fault to a JavaScript error. Its message begins with the code's name,
-// for clients that do not see properties.
-func capnwebError(f *fault.Error) *capnweb.Error {
-	props := map[string]any{"code": uint64(f.Code), "codeName": f.Code.String()}
-	if f.At != 0 {
-		props["at"] = jsNumber(f.At)
-	}
-	return &capnweb.Error{Name: "Error", Message: f.Error(), Props: props}
-}
-
-// jsNumber returns n as a type that JavaScript represents exactly.
-func jsNumber(n uint64) any {
-	if n > 1<<53 {
-		return new(big.Int).SetUint64(n)
-	}
-	return n
-}
-
-// Redact returns the error that a peer is sent for err: a fault as it is, anything else as
-// Internal.
-func (s *Service) Redact(err error) *capnweb.Error {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return capnwebError(f)
-	}
-	return capnwebError(fault.From(s.cfg.Log, err, "answer the call"))
+	return codec.EncodeRefusal(to, refused)
 }

@@ -1,4 +1,5 @@
-// Session.children: the sessions that were created under a session.
+// Session.children and Session.open: the sessions that were created under a session, and one below it under the ref of
+// the one above.
 
 package objects
 
@@ -7,8 +8,10 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -20,7 +23,7 @@ func (o *sess) listChildren(ctx context.Context, after string, limit int) (*sess
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, err := o.service.cfg.Store.ReadChildren(ctx, o.auth.session, after, limit, o.auth.Refs(), o.admit("children", nil))
+	page, err := o.service.cfg.Store.ReadChildren(ctx, o.auth.Session, after, limit, o.auth.Refs(), o.admit("children", nil))
 	return page, fault.From(o.conn.log, err, "list the session's children")
 }
 
@@ -36,9 +39,9 @@ func (h *Capability) Children(ctx context.Context, after string, limit int) (pag
 func (o *sess) children(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_children_Params(s)
-	var r fieldReader
-	after := r.text(p.After())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	after := r.Text(p.After())
+	refused := r.Fault("the call")
 	var page *session.ListPage
 	if refused == nil {
 		page, refused = o.listChildren(ctx, after, int(p.Limit()))
@@ -53,6 +56,68 @@ func (o *sess) children(ctx context.Context, c *rpc.Call) {
 		if err := res.SetNext(page.Next); err != nil {
 			return err
 		}
-		return encodeSessions(page, res.NewSessions)
+		return codec.EncodeSessions(page, res.NewSessions)
 	})
+}
+
+func (o *sess) open(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	var r codec.FieldReader
+	id := r.Text(wire.Session_open_Params(s).Session())
+	refused := r.Fault("the call")
+	var opened *sess
+	if refused == nil {
+		opened, refused = o.openChild(ctx, id)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	answerObject(c, opened)
+}
+
+// openChild returns the object of a session below this one, under this one's ref and with its rights in
+// children. It is returned for a dead ref too, and its methods refuse what is to be refused: an outbox learns
+// what was recorded.
+func (o *sess) openChild(ctx context.Context, id string) (*sess, *fault.Error) {
+	if !capability.IsSession(id) {
+		return nil, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix)
+	}
+	if refused := session.CheckFeatures(session.FeatureReach, o.service.cfg.Features()); refused != nil {
+		return nil, refused
+	}
+	auth, refused := o.auth.Child(id)
+	if refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	access, err := o.service.cfg.Store.ReadAccess(ctx, id, auth.Refs())
+	if err != nil {
+		return nil, fault.From(o.conn.log, err, "open the session")
+	}
+	grant, refused := auth.Check(access, 0)
+	if grant != nil && !access.Row.Below(o.auth.Session) { // below the ref's session, and not below the child that was opened by it
+		if grant = nil; refused == nil {
+			refused = session.NoChild()
+		}
+	}
+	if grant == nil {
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.Ref, nil, "open", refused)
+		return nil, refused
+	}
+	return newSess(o.service, o.conn, auth), nil
+}
+
+// OpenChild returns the capability of a session below a session, under the session's ref and with its rights in
+// children.
+func (h *Capability) OpenChild(ctx context.Context, id string) (*Capability, error) {
+	o, refused := h.session()
+	if refused == nil {
+		o, refused = o.openChild(ctx, id)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return &Capability{caller: h.caller, ref: h.ref, sess: o}, nil
 }

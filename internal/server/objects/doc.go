@@ -4,24 +4,23 @@
 //
 // Package node makes the Service and hands each connection's calls to its gateway; packages share,
 // web and httpapi restore a Capability through a Caller. This package reads and writes the rows of
-// the Store under the authority of each call. It knows no sockets, listeners or HTTP.
+// the Store under the authority of each call (package authority); package codec converts the
+// arguments and results of calls over the wires. It knows no sockets, listeners, HTTP or JavaScript.
 //
-// An op passes through one file per step: stream.go decodes a batch and queues it; package commit
+// An op passes through one file per step: stream.go takes a batch and queues it; package commit
 // groups the pending batches of all connections into one transaction, in which session.Commit
 // decides everything, and answers; package fanout delivers the committed events to subscribers,
 // here and on the other replicas, and sends the state.
 //
-// service.go is what the objects of all connections share. gateway.go (with redeem.go), space.go
-// and sess.go (with sess_follow.go) are the objects of the schema, and decode.go and encode.go
-// convert their arguments and results. authority.go checks what a reader may see. share.go,
-// save.go, revoke.go and refs.go change and list authority. inproc*.go serve the objects to HTTP handlers.
-// faults.go maps errors to answers, capnweb_schema.go says how JavaScript sees the schema.
+// service.go is what the objects of all connections share. gateway.go, space.go (with manage.go and
+// older.go) and sess.go (with reads.go, sess_follow.go, children.go and webhooks.go) are the objects
+// of the schema, and answer.go answers their calls. share.go, save.go, revoke.go and refs.go change
+// and list authority. inproc*.go serve the objects to HTTP handlers.
 //
 // Tests that need a running server are those of package node.
 //
 //	ref           sturdy ref: an id and a secret that grant access to a session or a space
 //	grant         the stored row of a ref: rights, limits, parent, revocation
-//	authority     the ref, and its attenuation, under which a live object acts
 //	outbox        a client's queue of ops, known by a secret
 //	stream        the right to send the batches of one outbox to one session
 //	direct        a commit without an outbox: share, revoke, rotate, repeatable ops

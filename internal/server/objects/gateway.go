@@ -14,6 +14,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -21,11 +23,8 @@ import (
 type gateway struct {
 	service    *Service
 	conn       *ConnState
-	challenges challenges
+	challenges authority.Challenges
 }
-
-// maxRedemption is the maximum length of a client's redemption id, in bytes.
-const maxRedemption = 64
 
 var gatewayMethods = newMethodTable("Gateway", map[methods.Method]func(*gateway, *rpc.Call){
 	methods.GatewayHello:     (*gateway).hello,
@@ -84,7 +83,7 @@ var extensions = []string{"resume", "hints", "lifetime", "understands"}
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	asked, refused := decodeRestore(wire.Gateway_restore_Params(s))
+	asked, refused := codec.DecodeRestore(wire.Gateway_restore_Params(s))
 	var object rpc.Object
 	if refused == nil {
 		object, refused = g.redeem(ctx, asked)
@@ -108,41 +107,10 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// credential is the argument of a restore: a ref, a redemption id and a proof.
-type credential struct {
-	id         string
-	secret     capability.Secret
-	redemption string
-	proof      capability.Proof
-}
-
-func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.Error) {
-	var r fieldReader
-	ref, err := p.Ref()
-	r.fail(err)
-	a.id, a.redemption = r.text(ref.Id()), r.text(p.Redemption())
-	raw := r.data(ref.Secret())
-	proof, err := p.Proof()
-	r.fail(err)
-	a.proof = capability.Proof{Nonce: r.data(proof.Nonce()), Audience: r.text(proof.Audience()), Signature: r.data(proof.Signature())}
-	if refused = r.fault("the sturdy ref"); refused != nil {
-		return
-	}
-	if len(a.redemption) > maxRedemption {
-		refused = fault.BadArgument.With("the redemption id is longer than %d bytes", maxRedemption)
-		return
-	}
-	a.secret, err = capability.SecretFrom(raw)
-	if err != nil {
-		refused = fault.BadRefText.Because(err, "the ref's secret is not of 32 bytes: check that the ref was copied whole")
-	}
-	return
-}
-
 // redeem returns the live object of a ref: a Space, or a Session. A dead session ref with the
 // right secret gives a Session too, which repeats recorded outcomes and records denials.
-func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
-	grant, first, err := g.service.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
+func (g *gateway) redeem(ctx context.Context, c authority.Credential) (rpc.Object, *fault.Error) {
+	grant, first, err := g.service.redeemer.Redeem(ctx, c, g.conn.peer, &g.challenges)
 	if err != nil {
 		return nil, fault.From(g.conn.log, err, "redeem the ref")
 	}
@@ -154,5 +122,11 @@ func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.
 	if capability.IsSpace(grant.Target) {
 		return &space{service: g.service, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
 	}
-	return newSess(g.service, g.conn, &authority{session: grant.Target, ref: grant.ID, firstRedeemed: first}), nil
+	return newSess(g.service, g.conn, &authority.Authority{Session: grant.Target, Ref: grant.ID, FirstRedeemed: first}), nil
+}
+
+// challenge gives a nonce, which the proof of a sealed ref is for.
+func (g *gateway) challenge(c *rpc.Call) {
+	nonce := g.challenges.Issue(g.service.cfg.Now())
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -56,7 +58,7 @@ func (c *Caller) Address() string { return admission.AddressOf(c.remote) }
 // why it is dead.
 func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, error) {
 	g := &gateway{service: c.service, conn: c.conn}
-	object, refused := g.redeem(c.ctx, credential{id: ref.ID, secret: ref.Secret, redemption: redemption})
+	object, refused := g.redeem(c.ctx, authority.Credential{ID: ref.ID, Secret: ref.Secret, Redemption: redemption})
 	if refused == nil {
 		h := &Capability{caller: c, ref: ref.ID}
 		h.space, _ = object.(*space)
@@ -103,7 +105,7 @@ func (c *Caller) Assume(ref string) *Capability {
 	if target := capability.Target(ref); capability.IsSpace(target) {
 		h.space = &space{service: c.service, conn: c.conn, id: target, ref: ref}
 	} else {
-		h.sess = newSess(c.service, c.conn, &authority{session: target, ref: ref})
+		h.sess = newSess(c.service, c.conn, &authority.Authority{Session: target, Ref: ref})
 	}
 	return h
 }
@@ -123,7 +125,7 @@ func (h *Capability) Ref() string { return h.ref }
 // Target returns the session's or space's id.
 func (h *Capability) Target() string {
 	if h.sess != nil {
-		return h.sess.auth.session
+		return h.sess.auth.Session
 	}
 	return capability.Target(h.ref)
 }
@@ -283,7 +285,7 @@ func (h *Capability) Events(ctx context.Context, after fanout.Position, keys *se
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, refused := o.readEvents(ctx, o.auth.inProcess(), after.Cursor, after.Hash, min(max(limit, 1), maxEvents), keys)
+	page, refused := o.readEvents(ctx, o.auth.InProcess(), after.Cursor, after.Hash, min(max(limit, 1), maxEvents), keys)
 	return page, errOrNil(refused)
 }
 
@@ -367,7 +369,7 @@ func (h *Capability) Rotate(ctx context.Context, to session.Rotation, takeOver b
 	if refused := checkRotation(to, h.Target()); refused != nil {
 		return 0, refused
 	}
-	if h.sess.auth.manage {
+	if h.sess.auth.Manage {
 		if refused := h.sess.findReplaced(ctx, &to); refused != nil {
 			return 0, refused
 		}
@@ -391,9 +393,9 @@ func (h *Capability) Audit(ctx context.Context, after uint64, limit int) (*sessi
 // waits for its answer.
 func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct, passed ...string) session.Answer {
 	done := make(chan session.Answer, 1)
-	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + opsSize(batch.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
+	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + codec.OpsSize(batch.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
 		Sub: session.Submission{Batch: batch, Direct: do, PassedRefs: passed}}
-	o.auth.stamp(&w.Sub, o.conn.peer)
+	o.auth.Stamp(&w.Sub, o.conn.peer)
 	if refused := o.service.cfg.Committer.Submit(w); refused != nil {
 		return session.Answer{Err: refused}
 	}

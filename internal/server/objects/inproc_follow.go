@@ -61,7 +61,7 @@ func (h *Capability) Follow(ctx context.Context, after fanout.Position, keys *se
 // position. The first call of a reader counts a use, or audits a refusal.
 func (o *sess) follow(ctx context.Context, at *fanout.Position, keys *session.Selection, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
-	cfg := fanout.SubscriptionConfig{Authority: o.auth.inProcess(), Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at, Keys: keys}
+	cfg := fanout.SubscriptionConfig{Authority: o.auth.InProcess(), Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at, Keys: keys}
 	if first {
 		cfg.OnStart = func(actor string, refused *fault.Error) {
 			if o.recordSubscribe(actor, refused); refused != nil {
@@ -70,7 +70,7 @@ func (o *sess) follow(ctx context.Context, at *fanout.Position, keys *session.Se
 		}
 	}
 	sub := fanout.NewSubscription(cfg)
-	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, sub, nil); refused != nil {
+	if refused := o.service.cfg.Hub.Subscribe(o.auth.Session, sub, nil); refused != nil {
 		return refused
 	}
 	defer sub.End(nil)
@@ -115,7 +115,7 @@ func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *ses
 	go func() {
 		defer close(sent)
 		if why := admission.CatchPanic(o.service.cfg.Log, "send the state", func() {
-			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(o.auth.inProcess(), box, o.service.cfg.WindowBytes, keys, compacted), at)
+			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(o.auth.InProcess(), box, o.service.cfg.WindowBytes, keys, compacted), at)
 		}); why != nil {
 			refused = why
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -62,8 +63,8 @@ func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*St
 // are the live sessions that its ops name (fork's source, create's parent). An error means that nothing was
 // recorded, and that the batch may be retried unchanged.
 func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (session.Answer, error) {
-	if len(with) > maxWith {
-		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), maxWith)
+	if len(with) > codec.MaxWith {
+		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), codec.MaxWith)
 	}
 	answers, refused := s.stream.applyAll(ctx, passedRefs(with), b)
 	if refused != nil {
@@ -75,7 +76,7 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 // passedRefs is attachedRefs within the process.
 func passedRefs(with []*Capability) (refs []string) {
 	for _, h := range with {
-		if h.sess != nil && h.sess.auth.attenuated == nil && !h.sess.auth.reach {
+		if h.sess != nil && h.sess.auth.Attenuated == nil && !h.sess.auth.Reach {
 			refs = append(refs, h.ref)
 		}
 	}
@@ -101,7 +102,7 @@ func (o *stream) applyAll(ctx context.Context, passed []string, batches ...ledge
 		if refused := o.stampBatch(&b); refused != nil {
 			return nil, refused
 		}
-		queued[i] = &deferredCommit{commit: &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: opsSize(b.Ops), Caller: ctx,
+		queued[i] = &deferredCommit{commit: &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: codec.OpsSize(b.Ops), Caller: ctx,
 			Sub:  session.Submission{Batch: b, PassedRefs: passed},
 			Done: func(a session.Answer) { answers[i] = a; undecided.Done() }}}
 	}
@@ -116,15 +117,11 @@ func (o *stream) applyAll(ctx context.Context, passed []string, batches ...ledge
 // stampBatch sets the fields of a batch that are the stream's, and those of its ops that are the
 // batch's.
 func (o *stream) stampBatch(b *ledger.Batch) *fault.Error {
-	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.id, o.incarnation
+	b.Session, b.Outbox, b.Incarnation = o.auth.Session, o.id, o.incarnation
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, b.Session, b.Atomic
-		refused := checkListLen(len(op.Args), argsLabel)
-		if refused == nil {
-			refused = checkListLen(len(op.DependsOn), depsLabel)
-		}
-		if refused != nil {
+		if refused := codec.CheckLists(op); refused != nil {
 			return refused
 		}
 	}
@@ -137,23 +134,4 @@ func (s *Stream) Acknowledge(ctx context.Context, through uint64) error {
 	done := make(chan session.Answer, 1)
 	s.stream.submitAck(ctx, through, func(a session.Answer) { done <- a })
 	return errOrNil((<-done).Err)
-}
-
-// opsSize returns the bytes that ops count for in the commit queue.
-func opsSize(ops []ledger.Intent) int {
-	n := opBytes * len(ops)
-	for i := range ops {
-		op := &ops[i]
-		n += len(op.OpID) + len(op.Method)
-		for _, id := range op.DependsOn {
-			n += len(id)
-		}
-		for _, a := range op.Args {
-			n += argBytes + len(a.Name) + len(a.JSON)
-			if a.Ref != nil {
-				n += len(a.Ref.Op) + len(a.Ref.Path)
-			}
-		}
-	}
-	return n
 }

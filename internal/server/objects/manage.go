@@ -11,15 +11,17 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 func (o *space) open(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	var r fieldReader
-	id := r.text(wire.Space_open_Params(s).Session())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	id := r.Text(wire.Space_open_Params(s).Session())
+	refused := r.Fault("the call")
 	var opened *sess
 	if refused == nil {
 		opened, refused = o.openSession(ctx, id)
@@ -44,7 +46,7 @@ func (o *space) openSession(ctx context.Context, id string) (*sess, *fault.Error
 	if refused := session.CheckFeatures(session.FeatureManage, o.service.cfg.Features()); refused != nil {
 		return nil, refused
 	}
-	auth := &authority{session: id, ref: o.ref, manage: true, outer: o.attenuated}
+	auth := &authority.Authority{Session: id, Ref: o.ref, Manage: true, Outer: o.attenuated}
 	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	access, before, err := o.service.cfg.Store.FindManaged(reading, id, o.ref)
@@ -102,7 +104,7 @@ func (h *Capability) Open(ctx context.Context, id string) (*Capability, error) {
 func (o *sess) findReplaced(ctx context.Context, to *session.Rotation) *fault.Error {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	roots, err := o.service.cfg.Store.SessionRoots(ctx, o.auth.session)
+	roots, err := o.service.cfg.Store.SessionRoots(ctx, o.auth.Session)
 	if err != nil {
 		return fault.From(o.conn.log, err, "look up the session's owner")
 	}

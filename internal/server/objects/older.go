@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -44,12 +45,12 @@ type LeftSession struct {
 func (o *space) removeOlder(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_removeOlder_Params(s)
-	var r fieldReader
+	var r codec.FieldReader
 	q := session.OlderQuery{
-		Remove: session.OlderRemoval{Method: r.text(p.Method()), Key: r.text(p.Key()), Before: p.Before()},
-		Age:    int64(min(p.Age(), 1<<53+1)), After: r.text(p.After()), Limit: int(min(p.Limit(), maxList)),
+		Remove: session.OlderRemoval{Method: r.Text(p.Method()), Key: r.Text(p.Key()), Before: p.Before()},
+		Age:    int64(min(p.Age(), 1<<53+1)), After: r.Text(p.After()), Limit: int(min(p.Limit(), maxList)),
 	}
-	refused := r.fault("the call")
+	refused := r.Fault("the call")
 	var done *Removed
 	if refused == nil {
 		done, refused = o.removeOld(ctx, q)
@@ -64,26 +65,26 @@ func (o *space) removeOlder(ctx context.Context, c *rpc.Call) {
 }
 
 func (s *Service) encodeRemoved(to wire.Space_removeOlder_Results, done *Removed) error {
-	var w fieldWriter
+	var w codec.FieldWriter
 	to.SetBefore(done.Before)
 	to.SetDone(done.Done)
 	to.SetUnchanged(done.Unchanged)
-	w.text(to.SetNext, done.Next)
+	w.Text(to.SetNext, done.Next)
 	list, err := to.NewSessions(int32(len(done.Sessions)))
-	w.do(err)
+	w.Do(err)
 	for i := range done.Sessions {
-		if w.err != nil {
+		if w.Err() != nil {
 			break
 		}
 		one, left := list.At(i), &done.Sessions[i]
 		one.SetUpdated(left.Updated)
 		one.SetEvents(left.Events)
 		one.SetBytes(uint64(max(left.Bytes, 0)))
-		w.text(one.SetId, left.ID)
-		w.do(s.setRefusal(one.NewRefusal, left.Why))
+		w.Text(one.SetId, left.ID)
+		w.Do(s.setRefusal(one.NewRefusal, left.Why))
 	}
-	w.do(s.setRefusal(to.NewStopped, done.Stopped))
-	return w.err
+	w.Do(s.setRefusal(to.NewStopped, done.Stopped))
+	return w.Err()
 }
 
 // removeOld does what q says to a page of the space's old sessions. When ctx ends, it stops after the

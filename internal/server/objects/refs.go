@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -22,11 +23,11 @@ import (
 const maxRefs = 500
 
 func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused *fault.Error) {
-	var r fieldReader
-	r.fail(err)
-	q.Under, q.After = r.text(w.Under()), r.text(w.After())
+	var r codec.FieldReader
+	r.Fail(err)
+	q.Under, q.After = r.Text(w.Under()), r.Text(w.After())
 	q.Limit = int(min(w.Limit(), maxRefs))
-	return q, r.fault("the call")
+	return q, r.Fault("the call")
 }
 
 // refs answers with a page of the tree of the session's refs.
@@ -46,11 +47,11 @@ func (o *space) refs(ctx context.Context, c *rpc.Call) {
 // tree returns a page of the tree below the ref itself, or below a ref under it; to an owner,
 // below any ref of the session.
 func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
-	if q.Under == "" && o.auth.manage {
+	if q.Under == "" && o.auth.Manage {
 		return o.trees(ctx, q)
 	}
-	q.Under = cmp.Or(q.Under, o.auth.ref)
-	if capability.Target(q.Under) != o.auth.session {
+	q.Under = cmp.Or(q.Under, o.auth.Ref)
+	if capability.Target(q.Under) != o.auth.Session {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
 	page, grant, refused := o.readTree(ctx, q)
@@ -59,9 +60,9 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 
 // readTree reads a page of the tree below a ref of the session.
 func (o *sess) readTree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *capability.Grant, *fault.Error) {
-	return o.service.readTree(ctx, o.conn, o.auth.session, q, o.auth.Refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.service.readTree(ctx, o.conn, o.auth.Session, q, o.auth.Refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
-		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToKeys(page.Grants[o.auth.ref], o.auth.attenuated), refused
+		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToKeys(page.Grants[o.auth.Ref], o.auth.Attenuated), refused
 	})
 }
 
@@ -76,7 +77,7 @@ const maxTrees = 64
 func (o *sess) trees(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
 	reading, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	roots, err := o.service.cfg.Store.SessionRoots(reading, o.auth.session)
+	roots, err := o.service.cfg.Store.SessionRoots(reading, o.auth.Session)
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "read the refs")
 	}
@@ -199,28 +200,12 @@ func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.Tree
 			return err
 		}
 		for i := range page.Rows {
-			if err := encodeTreeRow(list.At(i), &page.Rows[i], page.Now); err != nil {
+			if err := codec.EncodeTreeRow(list.At(i), &page.Rows[i], page.Now); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-func encodeTreeRow(to wire.RefInfo, r *session.TreeRow, now int64) error {
-	var w fieldWriter
-	to.SetCreated(r.Grant.Created)
-	to.SetLastUsed(r.LastUsed)
-	to.SetUses(r.Uses)
-	to.SetRevoked(r.Grant.Revoked)
-	w.text(to.SetParent, r.Grant.Parent)
-	w.text(to.SetRevokedBy, r.Grant.RevokedBy)
-	info, err := to.NewGrant()
-	w.do(err)
-	if w.err == nil {
-		w.do(encodeGrantInfo(info, r.Grant, r.Epoch, now))
-	}
-	return w.err
 }
 
 // maxAuditPage is the maximum number of rows in one answer.
@@ -242,7 +227,7 @@ func (o *space) audit(ctx context.Context, c *rpc.Call) {
 
 // readAudit returns a page of the session's audit to its owner.
 func (o *sess) readAudit(ctx context.Context, after uint64, limit uint32) (*session.AuditPage, *fault.Error) {
-	return o.service.readAudit(ctx, o.conn, o.auth.session, after, limit, o.auth.Refs(), func(at *session.Access) (*capability.Grant, *fault.Error) {
+	return o.service.readAudit(ctx, o.conn, o.auth.Session, after, limit, o.auth.Refs(), func(at *session.Access) (*capability.Grant, *fault.Error) {
 		grant, refused := o.auth.Check(at, 0)
 		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
 			refused = nil // a deleted session's audit stays readable
@@ -298,43 +283,9 @@ func answerAudit(c *rpc.Call, page *session.AuditPage, refused *fault.Error) {
 		if err != nil {
 			return err
 		}
-		if err := encodeAuditPage(to, page); err != nil {
+		if err := codec.EncodeAuditPage(to, page); err != nil {
 			return err
 		}
 		return s.SetPtr(0, to.ToPtr())
 	})
-}
-
-func encodeAuditPage(to wire.AuditPage, page *session.AuditPage) error {
-	to.SetSeq(page.Seq)
-	if err := to.SetHead(page.Head[:]); err != nil {
-		return err
-	}
-	list, err := to.NewRows(int32(len(page.Rows)))
-	if err != nil {
-		return err
-	}
-	for i, row := range page.Rows {
-		if err := encodeAuditRow(list.At(i), row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func encodeAuditRow(to wire.AuditRow, row *capability.AuditRow) error {
-	var w fieldWriter
-	to.SetSeq(row.Seq)
-	to.SetAt(row.At)
-	to.SetAct(uint8(row.Act))
-	to.SetReason(uint16(row.Reason))
-	to.SetCursor(row.Cursor)
-	to.SetCount(row.Count)
-	w.text(to.SetRef, row.Ref)
-	w.text(to.SetActor, row.Actor)
-	w.text(to.SetSubject, row.Subject)
-	w.text(to.SetOp, row.Op)
-	w.text(to.SetPeer, row.Peer)
-	w.data(to.SetHash, row.Hash[:])
-	return w.err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -21,21 +22,21 @@ import (
 func (o *sess) revoke(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_revoke_Params(s)
-	var r fieldReader
-	ref := r.text(p.Ref())
+	var r codec.FieldReader
+	ref := r.Text(p.Ref())
 	answer := func(a session.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
 			r.SetEpoch(a.Epoch)
 			r.SetChildCount(uint32(a.ChildrenCount))
-			if err := encodeCuts(a.Children, r.NewChildren); err != nil {
+			if err := codec.EncodeCuts(a.Children, r.NewChildren); err != nil {
 				return err
 			}
 			return o.service.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
-	refused := r.fault("the call")
+	refused := r.Fault("the call")
 	if refused == nil && ref == "" && !p.Epoch() {
 		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
 	}
@@ -49,7 +50,7 @@ func (o *sess) revoke(c *rpc.Call) {
 
 // queueDirect queues a commit without an outbox. If it returns a refusal, answer is not called.
 func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
-	sub, refused := o.auth.direct(do, o.conn.peer)
+	sub, refused := o.auth.Direct(do, o.conn.peer)
 	if refused != nil {
 		return refused
 	}
@@ -58,9 +59,9 @@ func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.
 
 func (o *space) revoke(c *rpc.Call) {
 	s, _ := c.Params()
-	var r fieldReader
-	ref := r.text(wire.Space_revoke_Params(s).Ref())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	ref := r.Text(wire.Space_revoke_Params(s).Ref())
+	refused := r.Fault("the call")
 	var died uint64
 	if refused == nil {
 		died, refused = o.revokeTree(ref)

@@ -17,6 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -59,7 +61,7 @@ func (s *savedRefs) drop(id string) {
 }
 
 // save answers Persistent.save for an object with authority auth.
-func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
+func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority.Authority) {
 	ctx, cancel := s.commitContext()
 	defer cancel()
 	l.saved.sem <- struct{}{}
@@ -72,7 +74,7 @@ func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 		return err
 	})
 	if refused := fault.From(s.cfg.Log, err, "save the capability"); refused != nil {
-		s.cfg.Audit.Deny(l.peer, auth.ref, parent, "save", refused)
+		s.cfg.Audit.Deny(l.peer, auth.Ref, parent, "save", refused)
 		fail(c, refused)
 		return
 	}
@@ -98,23 +100,23 @@ func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 // mintSaved mints, inside tx, a ref from auth's, or returns the one minted before over l, if that
 // is alive. A refusal is returned as an error, so that the transaction is rolled back. parent is
 // the grant of auth's ref, in any case if there is one.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority.Authority, l *ConnState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.ReadSet{Grants: auth.Refs()}
-	if auth.session != "" {
-		want.Sessions = []string{auth.session}
+	if auth.Session != "" {
+		want.Sessions = []string{auth.Session}
 	} else {
-		want.Spaces = []string{capability.Target(auth.ref)}
+		want.Spaces = []string{capability.Target(auth.Ref)}
 	}
 	rows, err := tx.Load(ctx, want)
 	if err != nil {
 		return nil, saved, err
 	}
-	at := &session.Access{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
+	at := &session.Access{Now: rows.Now, Row: rows.Sessions[auth.Session], Grants: rows.Grants}
 	var refused *fault.Error
-	if auth.session != "" {
+	if auth.Session != "" {
 		parent, refused = auth.Check(at, capability.Share)
 	} else {
-		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.attenuated, 0, at.Now, capability.Share, "")
+		parent, refused = capability.CheckLive(at.Grants[auth.Ref], auth.Attenuated, 0, at.Now, capability.Share, "")
 	}
 	if refused == nil && len(parent.Seal) > 0 {
 		// A server-made id has no mark of a seal, and the server has no key to bind it to.
@@ -125,11 +127,11 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 	}
 	saved.secret = capability.NewSecret()
 	rights := parent.Rights
-	if capability.CheckManageGiven(parent, auth.attenuated != nil, rights) != nil {
+	if capability.CheckManageGiven(parent, auth.Attenuated != nil, rights) != nil {
 		rights &^= capability.Manage
 	}
 	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: rights, Children: parent.Children, Label: savedLabel}
-	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
+	grant, refused := capability.Mint(parent, m, authority.EpochOf(at), at.Now)
 	if refused != nil {
 		return parent, saved, refused
 	}
@@ -138,7 +140,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 		if err != nil {
 			return parent, saved, err
 		}
-		if capability.Check(rows.Grants[before.grant.ID], epochOf(at), at.Now, 0, "") == nil {
+		if capability.Check(rows.Grants[before.grant.ID], authority.EpochOf(at), at.Now, 0, "") == nil {
 			return parent, before, nil
 		}
 		l.saved.drop(before.grant.ID)
@@ -151,26 +153,13 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 		return parent, saved, refused
 	}
 	var charges []session.Charge
-	if stands != nil && !stands.Owner && auth.session != "" && !auth.manage {
+	if stands != nil && !stands.Owner && auth.Session != "" && !auth.Manage {
 		charges = append(charges, session.Charge{Ref: parent.ID, Bytes: session.EventCost})
 	}
 	saved.grant = grant
 	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID,
 		Cursor: cursorOf(at), Peer: l.peer}
 	return parent, saved, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Charges: charges, Audit: []*capability.AuditRow{audit}})
-}
-
-// decodeRotation decodes the new ref's id and hash.
-func decodeRotation(id string, err error, hash []byte, hashErr error) (session.Rotation, *fault.Error) {
-	var r fieldReader
-	to := session.Rotation{ID: r.text(id, err)}
-	sum := r.data(hash, hashErr)
-	refused := r.fault("the call")
-	if refused == nil && len(sum) != len(to.Hash) {
-		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(to.Hash))
-	}
-	copy(to.Hash[:], sum)
-	return to, refused
 }
 
 // checkRotation checks the new ref's id, which is to be one for target.
@@ -188,9 +177,9 @@ func (o *sess) rotate(c *rpc.Call) {
 	p := wire.Session_rotate_Params(s)
 	id, err := p.Ref()
 	hash, hashErr := p.Hash()
-	to, refused := decodeRotation(id, err, hash, hashErr)
+	to, refused := codec.DecodeRotation(id, err, hash, hashErr)
 	if refused == nil {
-		refused = checkRotation(to, o.auth.session)
+		refused = checkRotation(to, o.auth.Session)
 	}
 	answer := func(a session.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
@@ -207,7 +196,7 @@ func (o *sess) rotate(c *rpc.Call) {
 			answer(session.Answer{Err: refused})
 		}
 	}
-	if refused != nil || !o.auth.manage {
+	if refused != nil || !o.auth.Manage {
 		queue(refused)
 		return
 	}
@@ -219,7 +208,7 @@ func (o *space) rotate(c *rpc.Call) {
 	p := wire.Space_rotate_Params(s)
 	id, err := p.Ref()
 	hash, hashErr := p.Hash()
-	to, refused := decodeRotation(id, err, hash, hashErr)
+	to, refused := codec.DecodeRotation(id, err, hash, hashErr)
 	if refused == nil {
 		refused = o.rotateTo(to)
 	}

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -68,6 +70,7 @@ type ConnLimits struct {
 // Store is the store of the objects. A method that writes is one transaction. A method that
 // reads returns authority and rows of one snapshot.
 type Store interface {
+	authority.RedemptionStore
 	fanout.SnapshotStore
 	session.Reader
 
@@ -94,15 +97,12 @@ type Store interface {
 
 	// FindStreams returns the existing streams among keys, with the session's row and grants.
 	FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error)
-
-	// Redeem calls admit to decide on a ref. If admit returns nil, a redemption id not
-	// counted before is counted, and audited with the address of peer.
-	Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error
 }
 
 // Service is what the objects of all connections share. It is safe for concurrent use.
 type Service struct {
 	cfg        Config
+	redeemer   *authority.Redeemer
 	connLimits atomic.Pointer[ConnLimits]
 
 	fastBatches, generatedBatches atomic.Uint64 // batches by decoder
@@ -110,7 +110,8 @@ type Service struct {
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg}
+	s := &Service{cfg: cfg, redeemer: authority.NewRedeemer(authority.RedeemerConfig{
+		Store: cfg.Store, Audit: cfg.Audit, Now: cfg.Now, ReadTimeout: cfg.ReadTimeout, Audiences: cfg.Audiences})}
 	s.SetConnLimits(cfg.Conn)
 	return s
 }
@@ -154,5 +155,25 @@ func (l *ConnState) SetPeer(conn admission.PeerConn) { l.peerConn = conn }
 // Gateway returns the bootstrap object of the connection.
 func (s *Service) Gateway(l *ConnState) rpc.Object { return &gateway{service: s, conn: l} }
 
+// InterfaceOf returns the schema's interface of an object that is passed where the schema says any capability: a Session's or
+// a Space's; 0 for one that peers cannot call there.
+func InterfaceOf(o rpc.Object) uint64 {
+	switch o.(type) {
+	case *sess:
+		return wire.Session_TypeID
+	case *space:
+		return wire.Space_TypeID
+	}
+	return 0
+}
+
 // Flow returns the flow to the connection's subscriptions.
 func (l *ConnState) Flow() *fanout.Flow { return l.flow }
+
+// cursorOf returns the cursor of the session, 0 if there is none.
+func cursorOf(at *session.Access) uint64 {
+	if at.Row == nil {
+		return 0
+	}
+	return at.Row.Cursor
+}

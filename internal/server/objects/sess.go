@@ -15,6 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -25,10 +27,10 @@ import (
 type sess struct {
 	service *Service
 	conn    *ConnState
-	auth    *authority
+	auth    *authority.Authority
 }
 
-func newSess(s *Service, l *ConnState, a *authority) *sess {
+func newSess(s *Service, l *ConnState, a *authority.Authority) *sess {
 	return &sess{service: s, conn: l, auth: a}
 }
 
@@ -76,7 +78,7 @@ func (o *sess) check(at *session.Access, need capability.Rights, label string) (
 func (o *sess) checkAs(as fanout.Authority, at *session.Access, need capability.Rights, label string) (*capability.Grant, *fault.Error) {
 	grant, refused := as.Check(at, need)
 	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], label, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.Ref, at.Grants[o.auth.Ref], label, refused)
 	}
 	return grant, refused
 }
@@ -86,7 +88,7 @@ func (o *sess) checkAs(as fanout.Authority, at *session.Access, need capability.
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	found, err := o.service.cfg.Store.Describe(ctx, o.auth.session, o.auth.Refs())
+	found, err := o.service.cfg.Store.Describe(ctx, o.auth.Session, o.auth.Refs())
 	if err != nil {
 		fail(c, fault.From(o.conn.log, err, "describe the session"))
 		return
@@ -118,7 +120,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		if err := encodeSessionInfo(info, &row, title); err != nil {
+		if err := codec.EncodeSessionInfo(info, &row, title); err != nil {
 			return err
 		}
 		if whole {
@@ -130,75 +132,11 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		if err := encodeGrantInfo(to, grant, shown.Row.Epoch, shown.Now); err != nil {
+		if err := codec.EncodeGrantInfo(to, grant, shown.Row.Epoch, shown.Now); err != nil {
 			return err
 		}
 		if to.Dead() == 0 && row.Life == session.Deleted {
 			to.SetDead(uint16(fault.SessionDeleted))
-		}
-		return nil
-	})
-}
-
-// admit returns the check of a read within its snapshot: it counts a use of the method, or audits its
-// refusal. to, if not nil, is set to the grant.
-func (o *sess) admit(method string, to **capability.Grant) session.Admit {
-	return func(at *session.Access) (*capability.Grant, error) {
-		grant, refused := o.check(at, capability.Read, method)
-		if refused != nil {
-			return nil, refused
-		}
-		o.service.cfg.Usage.Record(o.conn.peer, grant, method, at.Row.Cursor)
-		if to != nil {
-			*to = grant
-		}
-		return grant, nil
-	}
-}
-
-// readStat reads how much of the session the ref shows.
-func (o *sess) readStat(ctx context.Context) (*session.Stat, *fault.Error) {
-	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
-	defer cancel()
-	stat, err := o.service.cfg.Store.ReadStat(ctx, o.auth.session, o.auth.Refs(), o.admit("stat", nil))
-	return stat, fault.From(o.conn.log, err, "count what the session has")
-}
-
-// Stat returns how much of the session the ref shows. It needs the right to read.
-func (h *Capability) Stat(ctx context.Context) (*session.Stat, error) {
-	o, refused := h.session()
-	if refused != nil {
-		return nil, refused
-	}
-	stat, refused := o.readStat(ctx)
-	return stat, errOrNil(refused)
-}
-
-func (o *sess) stat(ctx context.Context, c *rpc.Call) {
-	stat, refused := o.readStat(ctx)
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
-		to, err := wire.Session_stat_Results(s).NewStat()
-		if err != nil {
-			return err
-		}
-		to.SetCursor(stat.Cursor)
-		to.SetEvents(stat.Events)
-		to.SetFirst(stat.First)
-		to.SetLast(stat.Last)
-		kinds, err := to.NewKinds(int32(len(stat.Kinds)))
-		if err != nil {
-			return err
-		}
-		for i, kind := range stat.Kinds {
-			kinds.At(i).SetKeys(kind.Keys)
-			kinds.At(i).SetBytes(kind.Bytes)
-			if err := kinds.At(i).SetKind(kind.Kind); err != nil {
-				return err
-			}
 		}
 		return nil
 	})
@@ -210,9 +148,9 @@ const maxOutbox = 64
 func (o *sess) openStream(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_openStream_Params(s)
-	var r fieldReader
-	outbox, secret := r.text(p.Outbox()), r.data(p.Secret())
-	if refused := r.fault("the call"); refused != nil {
+	var r codec.FieldReader
+	outbox, secret := r.Text(p.Outbox()), r.Data(p.Secret())
+	if refused := r.Fault("the call"); refused != nil {
 		fail(c, refused)
 		return
 	}
@@ -245,10 +183,10 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	case incarnation == 0 || incarnation > 1<<62:
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
-	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
+	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.Session, Outbox: outbox}, SecretHash: shown.Hash(),
 		Incarnation: incarnation, MaxReadOnlyStreams: o.service.cfg.ReadOnlyStreams, Refs: o.auth.Refs()}
-	if o.auth.space != "" {
-		opening.Refs = append(opening.Refs, o.auth.space)
+	if o.auth.Space != "" {
+		opening.Refs = append(opening.Refs, o.auth.Space)
 	}
 	// It outlives the connection once begun.
 	ctx, cancel := o.service.commitContext()
@@ -265,7 +203,7 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 		}
 		return nil
 	}
-	if !o.auth.firstRedeemed { // else the stream is probably new
+	if !o.auth.FirstRedeemed { // else the stream is probably new
 		access, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(opening.Key, opening.SecretHash), opening.Refs)
 		if err != nil {
 			return nil, nil, fault.From(o.conn.log, err, "open the stream")
@@ -288,12 +226,12 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
-			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, found.grant, "openStream", refused)
+			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.Ref, found.grant, "openStream", refused)
 		}
 		return nil, nil, refused
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
-	o.auth.addStream(row.Outbox)
+	o.auth.AddStream(row.Outbox)
 	return &stream{service: o.service, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
 }
 
@@ -334,20 +272,20 @@ func (o *sess) decideOpening(opening *session.StreamRequest, secret capability.S
 // readOnlyRef returns the grant of the acting ref, which may be dead, and, if that can change
 // nothing in the session, the ref's id and the reason.
 func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref string, why *fault.Error) {
-	ref = o.auth.ref
+	ref = o.auth.Ref
 	if at.Row == nil || at.Row.Life == session.Absent {
-		if ref = o.auth.space; ref == "" {
+		if ref = o.auth.Space; ref == "" {
 			return nil, "", nil // only a space's ref can act on a session that does not exist
 		}
-		grant, why = capability.CheckLive(at.Grants[ref], o.auth.outer, 0, at.Now, capability.Create, "")
+		grant, why = capability.CheckLive(at.Grants[ref], o.auth.Outer, 0, at.Now, capability.Create, "")
 	} else if grant, why = o.auth.Check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
 		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
 	switch {
 	case why == nil:
 		return grant, "", nil
-	case grant == nil && o.auth.space != "": // another ref made the session
-		ref = o.auth.space
+	case grant == nil && o.auth.Space != "": // another ref made the session
+		ref = o.auth.Space
 	}
 	return grant, ref, why
 }
@@ -379,22 +317,22 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		if err := encodeEvents(list, page.Events); err != nil {
+		if err := codec.EncodeEvents(list, page.Events); err != nil {
 			return err
 		}
-		return encodeSums(list, page.Events)
+		return codec.EncodeSums(list, page.Events)
 	})
 }
 
 // readEvents reads for a reader at most limit events after from, or after the events that the ref does not
 // show, of which keys are shown. hash is that of the event at from, zero if the caller does not name it.
-func (o *sess) readEvents(ctx context.Context, as reader, from uint64, hash session.Hash, limit int, keys *session.Selection) (*session.LogPage, *fault.Error) {
+func (o *sess) readEvents(ctx context.Context, as authority.Reader, from uint64, hash session.Hash, limit int, keys *session.Selection) (*session.LogPage, *fault.Error) {
 	for {
 		var hashesAt []uint64
 		if hash != (session.Hash{}) {
 			hashesAt = []uint64{from}
 		}
-		page, err := o.service.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.Refs(), hashesAt...)
+		page, err := o.service.cfg.Store.ReadLog(ctx, o.auth.Session, from, maxEventsBytes, limit, o.auth.Refs(), hashesAt...)
 		if err != nil {
 			return nil, fault.From(o.conn.log, err, "read the log")
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -59,7 +61,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(as, sink, window, keys, options.Compacted()))
 		}
 	}
-	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, object.sub, first); refused != nil {
+	if refused := o.service.cfg.Hub.Subscribe(o.auth.Session, object.sub, first); refused != nil {
 		sink.Ended(nil)
 		fail(c, refused)
 		handle.Release()
@@ -69,10 +71,10 @@ func (o *sess) subscribe(c *rpc.Call) {
 // recordSubscribe counts a use, or audits the refusal of a subscription.
 func (o *sess) recordSubscribe(actor string, refused *fault.Error) {
 	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, &capability.Grant{Actor: actor}, "subscribe", refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.Ref, &capability.Grant{Actor: actor}, "subscribe", refused)
 		return
 	}
-	o.service.cfg.Usage.Record(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: actor}, "subscribe", 0)
+	o.service.cfg.Usage.Record(o.conn.peer, &capability.Grant{ID: o.auth.Ref, Actor: actor}, "subscribe", 0)
 }
 
 // sinkOf returns the sink in a call's parameters; its ended releases it.
@@ -97,8 +99,8 @@ func (o *sess) clampWindow(window int) int {
 }
 
 // snapshotTo returns the request of a reader for a snapshot.
-func (o *sess) snapshotTo(as reader, sink fanout.StateSink, window int, keys *session.Selection, compacted bool) fanout.SnapshotRequest {
-	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys, Compacted: compacted,
+func (o *sess) snapshotTo(as authority.Reader, sink fanout.StateSink, window int, keys *session.Selection, compacted bool) fanout.SnapshotRequest {
+	return fanout.SnapshotRequest{Session: o.auth.Session, Ref: o.auth.Ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys, Compacted: compacted,
 		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
 			return o.checkAs(as, at, capability.Read, "snapshot")
 		},
@@ -150,12 +152,12 @@ const maxFeatures = 64
 
 // reading decodes the parameters of a reader: what it understands, the hash of the event that it has,
 // zero if it names none, and the keys that it asks for.
-func (o *sess) reading(p readerParams) (as reader, hash session.Hash, keys *session.Selection, refused *fault.Error) {
-	var r fieldReader
+func (o *sess) reading(p readerParams) (as authority.Reader, hash session.Hash, keys *session.Selection, refused *fault.Error) {
+	var r codec.FieldReader
 	features, err := p.Understands()
-	as = reader{o.auth, session.FeaturesNamed(r.texts(features, err, maxFeatures))}
-	asked, refused := r.keys("keys", p.HasKeys(), p.Keys)
-	if broken := r.fault("the call"); broken != nil {
+	as = authority.Reader{Authority: o.auth, Understands: session.FeaturesNamed(r.Texts(features, err, maxFeatures))}
+	asked, refused := r.Keys("keys", p.HasKeys(), p.Keys)
+	if broken := r.Fault("the call"); broken != nil {
 		refused = broken
 	}
 	if refused == nil {
@@ -214,7 +216,7 @@ type peerSink struct{ ref *rpc.Ref }
 
 // Events implements sink.
 func (p *peerSink) Events(shown *session.Shown, done func(error)) {
-	switch params := shown.Encoded(encodeShown).(type) {
+	switch params := shown.Encoded(codec.EncodeShown).(type) {
 	case *rpc.EncodedParams:
 		notifyDone(p.ref.CallEncoded(noWait, methods.EventSinkEvents.Method, params), done)
 	case error:
@@ -238,7 +240,7 @@ func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error))
 			return err
 		}
 		for i, e := range piece.Entries {
-			if err := encodeEntry(entries.At(i), e); err != nil {
+			if err := codec.EncodeEntry(entries.At(i), e); err != nil {
 				return err
 			}
 		}
@@ -247,11 +249,11 @@ func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error))
 			return err
 		}
 		for i, t := range piece.Turns {
-			if err := encodeTurn(turns.At(i), t); err != nil {
+			if err := codec.EncodeTurn(turns.At(i), t); err != nil {
 				return err
 			}
 		}
-		if err := encodeCompacted(to.NewCompacted, &piece.Compacted); err != nil || len(piece.LeftOut) == 0 {
+		if err := codec.EncodeCompacted(to.NewCompacted, &piece.Compacted); err != nil || len(piece.LeftOut) == 0 {
 			return err
 		}
 		left, err := to.NewLeftOut(int32(len(piece.LeftOut)))
@@ -271,7 +273,7 @@ func (p *peerSink) Ended(why *fault.Error) bool {
 			if err != nil {
 				return err
 			}
-			return encodeRefusal(r, why)
+			return codec.EncodeRefusal(r, why)
 		})
 		select {
 		case <-call.Done(): // a call without room has failed at once

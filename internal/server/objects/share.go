@@ -12,6 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -19,7 +21,7 @@ import (
 // attenuate serves Session.attenuate.
 func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	limits, refused := decodeAttenuation(wire.Session_attenuate_Params(s).Limits())
+	limits, refused := codec.DecodeAttenuation(wire.Session_attenuate_Params(s).Limits())
 	var narrow *sess
 	if refused == nil {
 		narrow, refused = o.within(ctx, limits, false)
@@ -34,7 +36,7 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 // attenuate serves Space.attenuate.
 func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	limits, refused := decodeAttenuation(wire.Space_attenuate_Params(s).Limits())
+	limits, refused := codec.DecodeAttenuation(wire.Space_attenuate_Params(s).Limits())
 	var narrow *space
 	if refused == nil {
 		narrow, refused = o.within(ctx, limits, false)
@@ -54,16 +56,16 @@ func (o *sess) within(ctx context.Context, limits capability.MintRequest, dead b
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	access, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
+	access, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.Session, o.auth.Refs())
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "look up the ref")
 	}
 	grant, refused := o.auth.Check(access, 0)
-	grant, refused = o.service.attenuate(o.conn, o.auth.ref, grant, refused, limits, access, dead)
+	grant, refused = o.service.attenuate(o.conn, o.auth.Ref, grant, refused, limits, access, dead)
 	if refused != nil {
 		return nil, refused
 	}
-	return newSess(o.service, o.conn, o.auth.attenuate(grant)), nil
+	return newSess(o.service, o.conn, o.auth.Attenuate(grant)), nil
 }
 
 // within is that of a session for a space.
@@ -93,7 +95,7 @@ func (s *Service) attenuate(from *ConnState, ref string, grant *capability.Grant
 		s.cfg.Audit.Deny(from.peer, ref, grant, "attenuate", why)
 		return nil, why
 	}
-	narrow, refused := capability.Attenuate(grant, limits, epochOf(at), at.Now)
+	narrow, refused := capability.Attenuate(grant, limits, authority.EpochOf(at), at.Now)
 	if refused != nil {
 		return nil, refused
 	}
@@ -108,82 +110,12 @@ func answerObject(c *rpc.Call, object rpc.Object) {
 	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// maxMethods bounds the methods decoded. It is above the maximum of a grant, so that package
-// capability refuses them.
-const maxMethods = 256
-
-// decodeAttenuation decodes the limits of a new ref or object.
-func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintRequest, refused *fault.Error) {
-	var r fieldReader
-	r.fail(err)
-	m.Expires, m.Lifetime, m.VisibleFrom = from.Expires(), from.Lifetime(), from.From()
-	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
-	if bits := from.Rights() &^ wire.KeyLimits; capability.Rights(bits)&^(capability.OwnerRights|capability.SpaceRights) != 0 {
-		return m, fault.BadArgument.With("the bits %#x are not rights", bits)
-	} else {
-		m.Rights = capability.Rights(bits)
-	}
-	if bits := capability.Rights(from.Children()); bits&^(capability.OwnerRights|capability.SpaceRights) != 0 {
-		return m, fault.BadArgument.With("the bits %#x are not rights in children", uint16(bits))
-	} else {
-		m.Children = bits
-	}
-	methods, err := from.Methods()
-	r.fail(err)
-	if n := methods.Len(); n > maxMethods {
-		return m, fault.BadArgument.With("at most %d methods can be named", maxMethods)
-	}
-	if from.HasMethods() {
-		m.Methods = []string{}
-	}
-	for i := range methods.Len() {
-		m.Methods = append(m.Methods, r.text(methods.At(i)))
-	}
-	m.ReadKeys, refused = r.keys("read_keys", from.HasReadKeys(), from.ReadKeys)
-	if refused == nil {
-		m.WriteKeys, refused = r.keys("write_keys", from.HasWriteKeys(), from.WriteKeys)
-	}
-	m.AskKinds, m.AnswerKinds = r.kinds(from.HasAsk(), from.Ask), r.kinds(from.HasAnswer(), from.Answer)
-	if refused == nil && from.Rights()&wire.KeyLimits != 0 && m.ReadKeys == nil && m.WriteKeys == nil {
-		refused = fault.BadArgument.With("the limits are said to be of keys and name none")
-	}
-	if broken := r.fault("the limits"); broken != nil {
-		refused = broken
-	}
-	return m, refused
-}
-
-// keys decodes a list of keys, nil if it is not set. Its form is checked.
-func (r *fieldReader) keys(name string, set bool, read func() (capnp.TextList, error)) ([]string, *fault.Error) {
-	if !set {
-		return nil, nil
-	}
-	list, err := read()
-	keys := append([]string{}, r.texts(list, err, capability.MaxKeys)...)
-	if r.err != nil {
-		return nil, nil
-	}
-	return keys, capability.CheckKeys(name, keys)
-}
-
-// maxKinds bounds the kinds decoded. It is above the maximum of a grant, so that package capability refuses them.
-const maxKinds = 64
-
-// kinds decodes a list of kinds of requests, nil if it is not set.
-func (r *fieldReader) kinds(set bool, read func() (capnp.TextList, error)) []string {
-	if !set {
-		return nil
-	}
-	list, err := read()
-	return append([]string{}, r.texts(list, err, maxKinds)...)
-}
-
 // share goes through the committer like a batch, so that it is in the session's order, and the
 // new ref is an event of the log like any other.
 func (o *sess) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Session_share_Params(s).Ref()
-	m, refused := decodeNewRef(w, err)
+	m, refused := codec.DecodeNewRef(w, err)
 	answer := func(a session.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return o.service.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
@@ -229,7 +161,7 @@ func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx 
 func (o *space) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_share_Params(s).Ref()
-	m, refused := decodeNewRef(w, err)
+	m, refused := codec.DecodeNewRef(w, err)
 	if refused == nil {
 		refused = o.mint(m)
 	}
@@ -272,29 +204,4 @@ func (o *space) mint(m capability.MintRequest) *fault.Error {
 			return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
 				{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
 		})
-}
-
-// decodeNewRef decodes a request for a ref that a client has made.
-func decodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *fault.Error) {
-	var r fieldReader
-	r.fail(err)
-	m, refused = decodeAttenuation(w.Limits())
-	m.ID, m.MaxRedemptions, m.Seal = r.text(w.Id()), w.Redemptions(), r.data(w.Seal())
-	hash := r.data(w.Hash())
-	copy(m.Hash[:], hash)
-	if broken := r.fault("the new ref"); broken != nil {
-		refused = broken
-	}
-	switch {
-	case refused != nil:
-	case len(hash) != len(m.Hash):
-		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(m.Hash))
-	}
-	if refused == nil {
-		refused = capability.CheckClientMade(m.ID)
-	}
-	if len(m.Seal) == 0 {
-		m.Seal = nil
-	}
-	return m, refused
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/authority"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -40,7 +42,7 @@ var spaceMethods = newMethodTable("Space", map[methods.Method]func(*space, *rpc.
 	methods.SpaceOpen:        inBackground((*space).open),
 	methods.SpaceRemoveOlder: inBackground((*space).removeOlder),
 	methods.PersistentSave: uncanceled(func(o *space, c *rpc.Call) {
-		o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated})
+		o.service.save(c, o.conn, &authority.Authority{Ref: o.ref, Attenuated: o.attenuated})
 	}),
 })
 
@@ -55,9 +57,9 @@ func (o *space) Serve(c *rpc.Call) {
 func (o *space) create(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_create_Params(s)
-	var r fieldReader
-	id, owner := r.text(p.Session()), r.text(p.Owner())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	id, owner := r.Text(p.Session()), r.Text(p.Owner())
+	refused := r.Fault("the call")
 	var made *sess
 	if refused == nil {
 		made, refused = o.newSession(id, owner)
@@ -80,7 +82,7 @@ func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	case capability.Target(owner) != id:
 		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
 	}
-	return newSess(o.service, o.conn, &authority{session: id, ref: owner, space: o.ref, outer: o.attenuated}), nil
+	return newSess(o.service, o.conn, &authority.Authority{Session: id, Ref: owner, Space: o.ref, Outer: o.attenuated}), nil
 }
 
 // grant returns the space's grant, which a dead ref has too, and why it does not allow need.
@@ -112,10 +114,10 @@ func (o *space) readAccess(ctx context.Context, need capability.Rights, label st
 func (o *space) list(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_list_Params(s)
-	var r fieldReader
-	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Parent: r.text(p.Parent()), Limit: int(p.Limit())}
-	order := r.text(p.Order())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	q := session.ListQuery{After: r.Text(p.After()), Search: r.Text(p.Search()), Deleted: p.Deleted(), Parent: r.Text(p.Parent()), Limit: int(p.Limit())}
+	order := r.Text(p.Order())
+	refused := r.Fault("the call")
 	if refused == nil {
 		q.Order, refused = session.ParseListOrder(order)
 	}
@@ -133,7 +135,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 		if err := res.SetNext(page.Next); err != nil {
 			return err
 		}
-		return encodeSessions(page, res.NewSessions)
+		return codec.EncodeSessions(page, res.NewSessions)
 	})
 }
 
@@ -183,6 +185,6 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		return encodeGrantInfo(info, grant, 0, access.Now)
+		return codec.EncodeGrantInfo(info, grant, 0, access.Now)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/notice"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/webhook"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -33,7 +34,7 @@ func (o *sess) checkOwner(at *session.Access, label string) (*capability.Grant, 
 		refused = fault.NotAnOwner.With("only the session's owner ref has webhooks")
 	}
 	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, grant, label, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.Ref, grant, label, refused)
 	}
 	return grant, refused
 }
@@ -42,7 +43,7 @@ func (o *sess) checkOwner(at *session.Access, label string) (*capability.Grant, 
 func (o *sess) changeWebhooks(label string, decide func(owner *capability.Grant, at *session.Access, there []*session.Webhook) (*session.WebhookChange, *fault.Error)) *fault.Error {
 	ctx, cancel := o.service.commitContext() // it outlives the connection once begun
 	defer cancel()
-	err := o.service.cfg.Store.ChangeWebhooks(ctx, o.auth.session, o.auth.Refs(), func(at *session.Access, there []*session.Webhook) (*session.WebhookChange, error) {
+	err := o.service.cfg.Store.ChangeWebhooks(ctx, o.auth.Session, o.auth.Refs(), func(at *session.Access, there []*session.Webhook) (*session.WebhookChange, error) {
 		owner, refused := o.checkOwner(at, label)
 		if refused != nil {
 			return nil, refused
@@ -51,7 +52,7 @@ func (o *sess) changeWebhooks(label string, decide func(owner *capability.Grant,
 		if refused != nil || c == nil {
 			return nil, errOrNil(refused)
 		}
-		c.Audit.Target, c.Audit.At, c.Audit.Ref, c.Audit.Actor, c.Audit.Cursor, c.Audit.Peer = o.auth.session, at.Now, owner.ID, owner.Actor, cursorOf(at), o.conn.peer
+		c.Audit.Target, c.Audit.At, c.Audit.Ref, c.Audit.Actor, c.Audit.Cursor, c.Audit.Peer = o.auth.Session, at.Now, owner.ID, owner.Actor, cursorOf(at), o.conn.peer
 		return c, nil
 	})
 	return fault.From(o.conn.log, err, "change the webhooks")
@@ -80,14 +81,14 @@ func (o *sess) registerWebhook(w *session.Webhook) (*session.Webhook, *fault.Err
 		if len(there) >= session.MaxWebhooks {
 			return nil, fault.QuotaExceeded.With("the session has %d webhooks, the most: remove one", len(there))
 		}
-		w.Session, w.Ref, w.Created, w.Cursor, w.Hash = o.auth.session, owner.ID, at.Now, at.Row.Cursor, at.Row.Head
-		if o.auth.manage {
-			w.Ref = o.auth.ref
+		w.Session, w.Ref, w.Created, w.Cursor, w.Hash = o.auth.Session, owner.ID, at.Now, at.Row.Cursor, at.Row.Head
+		if o.auth.Manage {
+			w.Ref = o.auth.Ref
 		}
 		return &session.WebhookChange{Add: w, Audit: &capability.AuditRow{Act: capability.AuditWebhook, Subject: w.ID}}, nil
 	})
 	if refused == nil && cfg.Wake != nil {
-		cfg.Wake(o.auth.session)
+		cfg.Wake(o.auth.Session)
 	}
 	return w, refused
 }
@@ -121,11 +122,11 @@ func checkWebhook(w *session.Webhook, private bool) *fault.Error {
 func (o *sess) addWebhook(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_addWebhook_Params(s)
-	var r fieldReader
-	w := &session.Webhook{ID: r.text(p.Id()), URL: r.text(p.Url()), Secret: r.text(p.Secret())}
+	var r codec.FieldReader
+	w := &session.Webhook{ID: r.Text(p.Id()), URL: r.Text(p.Url()), Secret: r.Text(p.Secret())}
 	kinds, err := p.Kinds()
-	w.Kinds = r.texts(kinds, err, len(notice.Types()))
-	refused := r.fault("the call")
+	w.Kinds = r.Texts(kinds, err, len(notice.Types()))
+	refused := r.Fault("the call")
 	if refused == nil {
 		w, refused = o.registerWebhook(w)
 	}
@@ -138,14 +139,14 @@ func (o *sess) addWebhook(c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		return encodeWebhook(to, w)
+		return codec.EncodeWebhook(to, w)
 	})
 }
 
 func (o *sess) webhooks(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	at, list, err := o.service.cfg.Store.ReadWebhooks(ctx, o.auth.session, o.auth.Refs())
+	at, list, err := o.service.cfg.Store.ReadWebhooks(ctx, o.auth.Session, o.auth.Refs())
 	if err != nil {
 		fail(c, fault.From(o.conn.log, err, "read the webhooks"))
 		return
@@ -161,7 +162,7 @@ func (o *sess) webhooks(ctx context.Context, c *rpc.Call) {
 		r.SetNow(at.Now)
 		to, err := r.NewWebhooks(int32(len(list)))
 		for i := 0; err == nil && i < len(list); i++ {
-			err = encodeWebhook(to.At(i), list[i])
+			err = codec.EncodeWebhook(to.At(i), list[i])
 		}
 		return err
 	})
@@ -169,9 +170,9 @@ func (o *sess) webhooks(ctx context.Context, c *rpc.Call) {
 
 func (o *sess) removeWebhook(c *rpc.Call) {
 	s, _ := c.Params()
-	var r fieldReader
-	id := r.text(wire.Session_removeWebhook_Params(s).Id())
-	refused := r.fault("the call")
+	var r codec.FieldReader
+	id := r.Text(wire.Session_removeWebhook_Params(s).Id())
+	refused := r.Fault("the call")
 	removed := false
 	if refused == nil {
 		refused = o.changeWebhooks("removeWebhook", func(_ *capability.Grant, _ *session.Access, there []*session.Webhook) (*session.WebhookChange, *fault.Error) {
@@ -189,23 +190,4 @@ func (o *sess) removeWebhook(c *rpc.Call) {
 		wire.Session_removeWebhook_Results(s).SetRemoved(removed)
 		return nil
 	})
-}
-
-func encodeWebhook(to wire.WebhookInfo, w *session.Webhook) error {
-	var f fieldWriter
-	to.SetCreated(w.Created)
-	to.SetCursor(w.Cursor)
-	to.SetDelivered(w.Delivered)
-	to.SetFailingSince(w.Since)
-	to.SetFailures(uint32(w.Failures))
-	to.SetNext(w.NextAt)
-	to.SetRestarted(w.Restarted)
-	to.SetEndedAt(w.EndedAt)
-	f.text(to.SetId, w.ID)
-	f.text(to.SetUrl, w.URL)
-	f.text(to.SetRef, w.Ref)
-	f.text(to.SetError, w.Error)
-	f.text(to.SetEnded, w.Ended)
-	f.list(to.NewKinds, w.Kinds)
-	return f.err
 }

@@ -1,9 +1,10 @@
-// Rules for Cap'n Web peers, where the schema is shown differently from package bridge's
-// defaults: docs/javascript.md.
+// The bridge, its rules, and the errors that peers are sent.
 
-package objects
+package jsschema
 
 import (
+	"errors"
+	"log/slog"
 	"math/big"
 	"slices"
 	"strings"
@@ -15,33 +16,27 @@ import (
 	"github.com/mooring-rpc/mooring/bridge"
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// CapnwebBridge returns the bridge of the schema, compiled once. It panics if the schema does not
+// Bridge returns the bridge of the schema, compiled once. It panics if the schema does not
 // compile, which depends on nothing but the program.
-var CapnwebBridge = sync.OnceValue(func() *bridge.Bridge {
+var Bridge = sync.OnceValue(func() *bridge.Bridge {
 	reg := new(schemas.Registry)
 	wire.RegisterSchema(reg)
 	persistent.RegisterSchema(reg)
 	b, err := bridge.New(bridge.Config{
-		Schema:     reg,
-		Interfaces: []uint64{wire.Gateway_TypeID, wire.Space_TypeID, wire.Session_TypeID},
-		Ordered:    []uint64{wire.Stream_TypeID}, // a batch may wait for sessions that come with it
-		Rules:      capnwebRules(),
-		TypeOf: func(o rpc.Object) uint64 {
-			switch o.(type) {
-			case *sess:
-				return wire.Session_TypeID
-			case *space:
-				return wire.Space_TypeID
-			}
-			return 0
-		},
+		Schema:       reg,
+		Interfaces:   []uint64{wire.Gateway_TypeID, wire.Space_TypeID, wire.Session_TypeID},
+		Ordered:      []uint64{wire.Stream_TypeID}, // a batch may wait for sessions that come with it
+		Rules:        rules(),
+		TypeOf:       objects.InterfaceOf,
 		MapException: func(ex *rpc.Exception) error { return capnwebError(admission.ExceptionFault(ex)) },
 		TooLarge: func(limit int) error {
 			return capnwebError(fault.TooLarge.With("the call has more than the %d bytes that a call may have", limit))
@@ -53,7 +48,8 @@ var CapnwebBridge = sync.OnceValue(func() *bridge.Bridge {
 	return b
 })
 
-func capnwebRules() bridge.Rules {
+// rules say where the schema is shown differently from package bridge's defaults.
+func rules() bridge.Rules {
 	rights := bridge.FieldRule{In: rightsNamed, Out: func(v any) (any, error) { return anySlice(capability.Rights(uintOf(v)).Names()), nil }}
 	code := bridge.FieldRule{Out: func(v any) (any, error) { return codeOf(v), nil }}
 	named := func(name func(n uint64) string) bridge.FieldRule {
@@ -242,4 +238,31 @@ func (g *snapshotGatherer) finish(cursor any, err error) (any, error) {
 		return nil, err
 	}
 	return map[string]any{"cursor": cursor, "hash": g.hash, "entries": g.entries, "turns": g.turns, "compacted": g.compacted, "leftOut": g.leftOut}, nil
+}
+
+// capnwebError converts a fault to a JavaScript error. Its message begins with the code's name,
+// for clients that do not see properties.
+func capnwebError(f *fault.Error) *capnweb.Error {
+	props := map[string]any{"code": uint64(f.Code), "codeName": f.Code.String()}
+	if f.At != 0 {
+		props["at"] = jsNumber(f.At)
+	}
+	return &capnweb.Error{Name: "Error", Message: f.Error(), Props: props}
+}
+
+// jsNumber returns n as a type that JavaScript represents exactly.
+func jsNumber(n uint64) any {
+	if n > 1<<53 {
+		return new(big.Int).SetUint64(n)
+	}
+	return n
+}
+
+// Redact returns the error that a peer is sent for err: a fault as it is, anything else as
+// Internal.
+func Redact(log *slog.Logger, err error) *capnweb.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return capnwebError(f)
+	}
+	return capnwebError(fault.From(log, err, "answer the call"))
 }

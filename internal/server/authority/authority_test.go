@@ -1,4 +1,4 @@
-package objects
+package authority
 
 import (
 	"testing"
@@ -27,8 +27,8 @@ func TestCreatorReadsAsTheOwnerAlone(t *testing.T) {
 		{"bob", "", "", fault.None},
 		{"owner", "", "", fault.None},
 	} {
-		a := &authority{session: id, ref: c.ref, space: c.space}
-		a.addStream(c.opened)
+		a := &Authority{Session: id, Ref: c.ref, Space: c.space}
+		a.AddStream(c.opened)
 		grant, refused := a.Check(at, capability.Read)
 		switch {
 		case c.code == fault.None && (refused != nil || grant.ID != c.ref),

@@ -1,21 +1,19 @@
-// Decoding: the structs of the schema to the domain's values. Everything is copied, so no decoded
-// value refers to a message, except in stream.go. A struct that cannot be read is Malformed.
+// Batches: the ops of a call of apply, and the sessions that come with them. Everything is copied, so no decoded
+// value refers to a message, except in plain.go. A struct that cannot be read is Malformed.
 //
 // A message may stand for far more than its bytes: lists of structs without a size cost nothing,
 // and many pointers may share a target. So a list's length is checked before memory is allocated
 // for it, and copies are counted as if each had been written out.
 
-package objects
+package codec
 
 import (
-	"errors"
-
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // maxListLen bounds the arguments of an op, and its dependencies, that are decoded. It is above
@@ -37,90 +35,6 @@ const (
 // opBytes is the fixed cost of an op in its batch's size.
 const opBytes = 200
 
-// fieldReader collects the first error of several getters, and counts their bytes.
-type fieldReader struct {
-	err      error
-	size     int
-	limit    int    // of size; 0 for none
-	buf      []byte // data copies into it
-	sizeHint int    // bytes that may be copied in all; 0 if not known
-
-	argPool []ledger.Arg // allocated for several ops at once, and unused yet
-}
-
-// bufBytes bounds one allocation of buf, for short values.
-const bufBytes = 4096
-
-func (r *fieldReader) text(s string, err error) string {
-	r.fail(err)
-	r.charge(len(s))
-	return s
-}
-
-// maxShortText bounds each text of a list, in bytes: the texts may share data, and are copied.
-const maxShortText = 1024
-
-// texts reads a list of keys or names: most of them, and one more if there are too many. Of a text
-// that is too long to be either it reads the beginning, which is none either.
-func (r *fieldReader) texts(list capnp.TextList, err error, most int) (texts []string) {
-	for i := 0; err == nil && i < min(list.Len(), most+1); i++ {
-		var text []byte
-		text, err = list.BytesAt(i)
-		texts = append(texts, string(text[:min(len(text), maxShortText)]))
-	}
-	r.fail(err)
-	return texts
-}
-
-func (r *fieldReader) data(b []byte, err error) []byte {
-	r.fail(err)
-	if r.charge(len(b)); len(b) == 0 {
-		return nil
-	}
-	size := min(r.sizeHint, bufBytes)
-	if len(b) > size/4 {
-		return append([]byte(nil), b...)
-	}
-	if len(b) > cap(r.buf)-len(r.buf) {
-		r.buf = make([]byte, 0, size)
-	}
-	from := len(r.buf)
-	r.buf = append(r.buf, b...)
-	return r.buf[from:len(r.buf):len(r.buf)]
-}
-
-// intern is text for a small set of names: the frequent ones are not allocated.
-func (r *fieldReader) intern(b []byte, err error) string {
-	r.fail(err)
-	r.charge(len(b))
-	if s, usual := internedNames[string(b)]; usual {
-		return s
-	}
-	return string(b)
-}
-
-// internedNames are the methods, and the arguments of the frequent ones.
-var internedNames = func() map[string]string {
-	names := map[string]string{}
-	for _, s := range append(session.Methods(), ledger.MethodVoid,
-		"key", "payload", "schema_version", "message", "offset", "text", "status", "parts", "usage") {
-		names[s] = s
-	}
-	return names
-}()
-
-func (r *fieldReader) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-}
-
-func (r *fieldReader) charge(bytes int) {
-	if r.size += bytes; r.limit > 0 && r.size > r.limit {
-		r.fail(fault.TooLarge.With("the batch expands to more than the %d bytes that a message may have: its parts share data", r.limit))
-	}
-}
-
 // checkListLen refuses a list of an op that is too long to be decoded.
 func checkListLen(n int, label string) *fault.Error {
 	if n <= maxListLen {
@@ -129,38 +43,34 @@ func checkListLen(n int, label string) *fault.Error {
 	return fault.TooLarge.With("an op has %d %s; more than %d are never accepted", n, label, maxListLen)
 }
 
+// CheckLists refuses an op with more arguments or dependencies than are decoded.
+func CheckLists(op *ledger.Intent) *fault.Error {
+	if refused := checkListLen(len(op.Args), argsLabel); refused != nil {
+		return refused
+	}
+	return checkListLen(len(op.DependsOn), depsLabel)
+}
+
 // checkList reports whether a list of n elements, each of at least bytes, may be decoded.
-func (r *fieldReader) checkList(n, bytes int, label string) bool {
+func (r *FieldReader) checkList(n, bytes int, label string) bool {
 	if refused := checkListLen(n, label); refused != nil {
-		r.fail(refused)
+		r.Fail(refused)
 	} else {
 		r.charge(n * bytes)
 	}
 	return r.err == nil
 }
 
-// fault returns the fault to send if a getter failed; nil if none did.
-func (r *fieldReader) fault(label string) *fault.Error {
-	var large *fault.Error
-	switch {
-	case r.err == nil:
-		return nil
-	case errors.As(r.err, &large) && large.Code == fault.TooLarge:
-		return large
-	}
-	return fault.Malformed.Because(r.err, "%s cannot be decoded", label)
-}
-
-// decodeBatch decodes a batch for the stream of session and outbox, which stands for at most
+// DecodeBatch decodes a batch for the stream of session and outbox, which stands for at most
 // limit bytes. size, for the bound of the commit queue, is that of its values plus opBytes an
 // op.
-func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
-	r := fieldReader{limit: limit}
+func DecodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
+	r := FieldReader{limit: limit}
 	if from := capnp.Struct(from); from.IsValid() {
 		r.sizeHint = len(from.Segment().Data())
 	}
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
-		AckedThrough: from.AckedThrough(), BatchID: r.text(from.Id()), Atomic: from.Atomic()}
+		AckedThrough: from.AckedThrough(), BatchID: r.Text(from.Id()), Atomic: from.Atomic()}
 	ops, err := from.Ops()
 	if err != nil {
 		return b, 0, fault.Malformed.Because(err, "the batch cannot be decoded")
@@ -177,21 +87,21 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 		}
 	}
 	hints, err := from.Hints()
-	r.fail(err)
+	r.Fail(err)
 	for i := range hints.Len() {
 		if r.hints(hints.At(i), b.Ops); r.err != nil {
 			break
 		}
 	}
-	return b, r.size + opBytes*len(b.Ops), r.fault("the batch")
+	return b, r.size + opBytes*len(b.Ops), r.Fault("the batch")
 }
 
-func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
-	to.OpID = r.text(from.Id())
+func (r *FieldReader) op(from wire.Op, to *ledger.Intent) {
+	to.OpID = r.Text(from.Id())
 	to.Seq = from.Seq()
 	to.Method = r.intern(from.MethodBytes())
 	args, err := from.Args()
-	r.fail(err)
+	r.Fail(err)
 	if !r.checkList(args.Len(), argBytes, argsLabel) {
 		return
 	}
@@ -204,12 +114,12 @@ func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
 		}
 	}
 	deps, err := from.DependsOn()
-	r.fail(err)
+	r.Fail(err)
 	if !r.checkList(deps.Len(), pointerBytes, depsLabel) {
 		return
 	}
 	for i := range deps.Len() {
-		if to.DependsOn = append(to.DependsOn, r.text(deps.At(i))); r.err != nil {
+		if to.DependsOn = append(to.DependsOn, r.Text(deps.At(i))); r.err != nil {
 			return
 		}
 	}
@@ -219,23 +129,23 @@ func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
 		to.Expected = ledger.Expect{Set: true, Cursor: e.Cursor()}
 	case wire.Op_expected_Which_ref:
 		ref, err := e.Ref()
-		r.fail(err)
+		r.Fail(err)
 		to.Expected = ledger.Expect{Set: true, Ref: r.opRef(ref)}
 	default:
-		r.fail(fault.Malformed.With("op %s expects a cursor in a form that this version does not know", to.OpID))
+		r.Fail(fault.Malformed.With("op %s expects a cursor in a form that this version does not know", to.OpID))
 	}
 }
 
 // hints appends hints to the arguments of one of ops. Other arguments are dropped, since no digest
 // would cover them.
-func (r *fieldReader) hints(from wire.Hints, ops []ledger.Intent) {
+func (r *FieldReader) hints(from wire.Hints, ops []ledger.Intent) {
 	args, err := from.Args()
-	r.fail(err)
+	r.Fail(err)
 	if !r.checkList(args.Len(), argBytes, argsLabel) {
 		return
 	}
 	if uint64(from.Op()) >= uint64(len(ops)) {
-		r.fail(fault.Malformed.With("hints are for op %d of %d", from.Op(), len(ops)))
+		r.Fail(fault.Malformed.With("hints are for op %d of %d", from.Op(), len(ops)))
 		return
 	}
 	op := &ops[from.Op()]
@@ -251,22 +161,22 @@ func (r *fieldReader) hints(from wire.Hints, ops []ledger.Intent) {
 	}
 }
 
-func (r *fieldReader) arg(from wire.Arg, to *ledger.Arg) {
+func (r *FieldReader) arg(from wire.Arg, to *ledger.Arg) {
 	to.Name = r.intern(from.NameBytes())
 	switch from.Which() {
 	case wire.Arg_Which_json:
-		to.JSON = r.data(from.JsonBytes())
+		to.JSON = r.Data(from.JsonBytes())
 	case wire.Arg_Which_ref:
 		ref, err := from.Ref()
-		r.fail(err)
+		r.Fail(err)
 		to.Ref = r.opRef(ref)
 	default:
-		r.fail(fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
+		r.Fail(fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
 	}
 }
 
-func (r *fieldReader) opRef(from wire.OpRef) *ledger.Ref {
-	return &ledger.Ref{Op: r.text(from.Op()), Path: r.text(from.Path())}
+func (r *FieldReader) opRef(from wire.OpRef) *ledger.Ref {
+	return &ledger.Ref{Op: r.Text(from.Op()), Path: r.Text(from.Path())}
 }
 
 // capabilities returns the interface pointers of a List(Capability); more than limit are TooLarge.
@@ -286,4 +196,43 @@ func capabilities(s capnp.Struct, pointer uint16, limit int) ([]capnp.Ptr, error
 		}
 	}
 	return ptrs, nil
+}
+
+// MaxWith is the maximum number of live sessions that come with one batch.
+const MaxWith = 64
+
+// DecodeWith returns the capabilities that came with a batch; the caller releases them.
+func DecodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
+	var r FieldReader
+	ptrs, err := capabilities(s, 1, MaxWith)
+	r.Fail(err)
+	if refused := r.Fault("the sessions that came with the batch"); refused != nil {
+		return nil, refused
+	}
+	var with []*rpc.Ref
+	for _, p := range ptrs {
+		if source := caps.Get(p); source != nil {
+			with = append(with, source)
+		}
+	}
+	return with, nil
+}
+
+// OpsSize returns the bytes that ops count for in the commit queue.
+func OpsSize(ops []ledger.Intent) int {
+	n := opBytes * len(ops)
+	for i := range ops {
+		op := &ops[i]
+		n += len(op.OpID) + len(op.Method)
+		for _, id := range op.DependsOn {
+			n += len(id)
+		}
+		for _, a := range op.Args {
+			n += argBytes + len(a.Name) + len(a.JSON)
+			if a.Ref != nil {
+				n += len(a.Ref.Op) + len(a.Ref.Path)
+			}
+		}
+	}
+	return n
 }

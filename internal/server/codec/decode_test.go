@@ -3,11 +3,10 @@
 // Small messages that stand for large batches: lists of structs without a size,
 // and pointers that share what they point at.
 
-package objects
+package codec
 
 import (
 	"runtime"
-	"strings"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
@@ -34,7 +33,7 @@ func TestASmallMessageDecodesSmall(t *testing.T) {
 		msg.ResetReadLimit(uint64(rpc.DefaultLimits().Traversal))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, refused := decodeBatch(b, "ses_x", "obx_x", 1, limit)
+		_, _, refused := DecodeBatch(b, "ses_x", "obx_x", 1, limit)
 		runtime.ReadMemStats(&after)
 		if refused == nil || refused.Code != fault.TooLarge {
 			t.Errorf("%s: %v", name, refused)
@@ -53,7 +52,7 @@ func TestManySessionsWithABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	batchtest.Set(t, s, 1, batchtest.Voids(t, seg, batchtest.Many))
-	if _, refused := decodeWith(s, nil); refused == nil || refused.Code != fault.TooLarge {
+	if _, refused := DecodeWith(s, nil); refused == nil || refused.Code != fault.TooLarge {
 		t.Errorf("%v", refused)
 	}
 }
@@ -67,43 +66,7 @@ func TestBatchSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	batchtest.Crafted["one text of many dependsOn"](t, b)
-	if _, size, refused := decodeBatch(b, "ses_x", "obx_x", 1, 64<<20); refused != nil || size < 60_000_000 {
+	if _, size, refused := DecodeBatch(b, "ses_x", "obx_x", 1, 64<<20); refused != nil || size < 60_000_000 {
 		t.Errorf("weighs %d, %v", size, refused)
-	}
-}
-
-// TestReadersNameLittle runs alone: it measures. Texts of a list that share their data are not copied each.
-func TestReadersNameLittle(t *testing.T) {
-	for name, make := range map[string]func(wire.SubscribeOptions) (capnp.TextList, error){
-		"understands": func(o wire.SubscribeOptions) (capnp.TextList, error) { return o.NewUnderstands(10_000) },
-		"keys":        func(o wire.SubscribeOptions) (capnp.TextList, error) { return o.NewKeys(10_000) },
-	} {
-		msg, seg := capnp.NewSingleSegmentMessage(nil)
-		o, err := wire.NewRootSubscribeOptions(seg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, err := make(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := capnp.NewText(seg, strings.Repeat("k", 1<<20))
-		for i := 0; err == nil && i < list.Len(); i++ {
-			err = capnp.PointerList(list).Set(i, text.ToPtr())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		msg.ResetReadLimit(uint64(rpc.DefaultLimits().Traversal))
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _, _, refused := (&sess{auth: &authority{}}).reading(o)
-		runtime.ReadMemStats(&after)
-		if (name == "keys") != (refused != nil && refused.Code == fault.BadArgument) { // names that are not known mean nothing
-			t.Errorf("%s: %v", name, refused)
-		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
-			t.Errorf("%s: decoding took %d KiB", name, took>>10)
-		}
 	}
 }

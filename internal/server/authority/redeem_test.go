@@ -1,4 +1,4 @@
-package objects
+package authority
 
 import (
 	"testing"
@@ -8,11 +8,11 @@ import (
 // What a connection can make a server keep is bounded: the oldest challenge goes.
 func TestOldestChallengeIsForgotten(t *testing.T) {
 	t.Parallel()
-	var cs challenges
+	var cs Challenges
 	now := time.Now()
-	first, second := cs.issue(now), cs.issue(now)
+	first, second := cs.Issue(now), cs.Issue(now)
 	for range maxOpenChallenges - 1 {
-		cs.issue(now)
+		cs.Issue(now)
 	}
 	if cs.consume(first, now) || !cs.consume(second, now) || cs.consume(second, now) || len(cs.open) != maxOpenChallenges-1 {
 		t.Errorf("%d are open", len(cs.open))

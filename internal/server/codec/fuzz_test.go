@@ -3,7 +3,7 @@
 // The server's decoders take anything: what a peer writes into its structs is
 // its own affair, and no shape of them may do more than be refused.
 
-package objects
+package codec
 
 import (
 	"testing"
@@ -51,7 +51,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		s := root.Struct()
-		b, size, refused := decodeBatch(wire.Batch(s), "ses_x", "obx_x", 1, 1<<20)
+		b, size, refused := DecodeBatch(wire.Batch(s), "ses_x", "obx_x", 1, 1<<20)
 		if refused == nil {
 			if size < 200*len(b.Ops) {
 				t.Errorf("%d ops weigh %d", len(b.Ops), size)
@@ -63,7 +63,7 @@ func FuzzDecode(f *testing.F) {
 				_ = b.Ops[i].Digest()
 			}
 		}
-		_, _ = decodeRestore(wire.Gateway_restore_Params(s))
-		_, _ = capabilities(s, 0, maxWith)
+		_, _ = DecodeRestore(wire.Gateway_restore_Params(s))
+		_, _ = capabilities(s, 0, MaxWith)
 	})
 }

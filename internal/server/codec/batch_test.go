@@ -3,7 +3,7 @@
 // That batches are read by hand as the generated code reads them, and acks
 // written as it writes them.
 
-package objects
+package codec
 
 import (
 	"bytes"
@@ -85,32 +85,32 @@ func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	if err != nil {
 		return err
 	}
-	var w fieldWriter
+	var w FieldWriter
 	for i := range ops.Len() {
 		op := ops.At(i)
 		args, err := op.Args()
-		w.do(err)
+		w.Do(err)
 		if args.Len() == 0 {
-			w.do(capnp.Struct(op).SetPtr(2, capnp.Ptr{}))
+			w.Do(capnp.Struct(op).SetPtr(2, capnp.Ptr{}))
 		}
 	}
 	to, err := wire.Stream_apply_Params(s).NewBatch()
-	w.do(err)
+	w.Do(err)
 	to.SetAtomic(b.Atomic)
 	to.SetAckedThrough(b.AckedThrough)
-	w.do(to.SetId(b.BatchID))
+	w.Do(to.SetId(b.BatchID))
 	list, err := resized(capnp.List(ops), 3, 5)
-	w.do(err)
+	w.Do(err)
 	for i := range list.Len() {
 		p, err := list.Struct(i).Ptr(2)
-		w.do(err)
+		w.Do(err)
 		if p.IsValid() && w.err == nil {
 			args, err := resized(p.List(), 1, 2)
-			w.do(err)
-			w.do(list.Struct(i).SetPtr(2, args.ToPtr()))
+			w.Do(err)
+			w.Do(list.Struct(i).SetPtr(2, args.ToPtr()))
 		}
 	}
-	w.do(capnp.Struct(to).SetPtr(1, list.ToPtr()))
+	w.Do(capnp.Struct(to).SetPtr(1, list.ToPtr()))
 	return w.err
 }
 
@@ -126,7 +126,7 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	if !ok || root.Cost() > traversal {
 		return false
 	}
-	got, size, ok := decodeFast(byhand.NewMessage(seg, root, traversal-root.Cost()), "ses_x", "obx_x", 7, limit)
+	got, size, ok := DecodePlain(byhand.NewMessage(seg, root, traversal-root.Cost()), "ses_x", "obx_x", 7, limit)
 	if !ok {
 		return false
 	}
@@ -140,7 +140,7 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	if err != nil {
 		t.Fatalf("read by hand, but %v", err)
 	}
-	want, wantSize, refused := decodeBatch(from, "ses_x", "obx_x", 7, limit)
+	want, wantSize, refused := DecodeBatch(from, "ses_x", "obx_x", 7, limit)
 	if refused != nil || size != wantSize || !reflect.DeepEqual(got, want) {
 		t.Fatalf("read by hand, of size %d\n%+v, by the generated code, of size %d (%v)\n%+v", size, got, wantSize, refused, want)
 	}
@@ -157,7 +157,7 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("what was read has changed with the message: it is\n%+v, and was\n%+v", got, want)
 	}
-	if with, refused := decodeWith(ptr.Struct(), nil); len(with) > 0 || refused != nil {
+	if with, refused := DecodeWith(ptr.Struct(), nil); len(with) > 0 || refused != nil {
 		t.Fatalf("read by hand, but with %v (%v)", with, refused)
 	}
 	return true
@@ -290,7 +290,7 @@ func TestASmallMessageIsReadSmall(t *testing.T) {
 		root, _ := byhand.Segment(seg).Follow(0)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, ok := decodeFast(byhand.NewMessage(seg, root, 64<<20), "ses_x", "obx_x", 1, limit)
+		_, _, ok := DecodePlain(byhand.NewMessage(seg, root, 64<<20), "ses_x", "obx_x", 1, limit)
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; ok || took > 10*limit {
 			t.Errorf("%s: read is %v, and took %d MiB", name, ok, took>>20)
@@ -357,7 +357,7 @@ func writtenAck(s capnp.Struct, a *session.Answer) error {
 	if err != nil {
 		return err
 	}
-	return writeAck(reply, a)
+	return EncodeAck(reply, a)
 }
 
 func TestWrittenAcks(t *testing.T) {
@@ -425,7 +425,7 @@ func BenchmarkReadBatch(b *testing.B) {
 		m := byhand.NewMessage(seg, root, 1<<20)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, ok := decodeFast(m, "ses_x", "obx_x", 1, 1<<20); !ok {
+			if _, _, ok := DecodePlain(m, "ses_x", "obx_x", 1, 1<<20); !ok {
 				b.Fatal("not plain")
 			}
 		}
@@ -443,7 +443,7 @@ func BenchmarkReadBatch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, _, refused := decodeBatch(from, "ses_x", "obx_x", 1, 1<<20); refused != nil {
+			if _, _, refused := DecodeBatch(from, "ses_x", "obx_x", 1, 1<<20); refused != nil {
 				b.Fatal(refused)
 			}
 		}
@@ -484,19 +484,19 @@ func TestFewValuesLeaveTheirMessage(t *testing.T) {
 	b := &ledger.Batch{BatchID: "b", Ops: []ledger.Intent{{OpID: "o", Method: "put", Args: []ledger.Arg{{Name: "payload", JSON: []byte(value)}}}}}
 	for _, idle := range []int32{0, 1000} {
 		seg := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error {
-			var w fieldWriter
+			var w FieldWriter
 			to, err := wire.Stream_apply_Params(s).NewBatch()
-			w.do(err)
-			w.do(batchtest.Write(to, b))
+			w.Do(err)
+			w.Do(batchtest.Write(to, b))
 			ops, err := to.Ops()
-			w.do(err)
-			w.do(capnp.Struct(ops.At(0)).SetPtr(wirelayout.OpDependsOn, capnp.Ptr{}))
+			w.Do(err)
+			w.Do(capnp.Struct(ops.At(0)).SetPtr(wirelayout.OpDependsOn, capnp.Ptr{}))
 			_, err = capnp.NewUInt64List(s.Segment(), idle) // to which nothing points
-			w.do(err)
+			w.Do(err)
 			return w.err
 		})
 		root, _ := byhand.Segment(seg).Follow(0)
-		got, _, ok := decodeFast(byhand.NewMessage(seg, root, 1<<20), "ses_x", "obx_x", 7, 1<<20)
+		got, _, ok := DecodePlain(byhand.NewMessage(seg, root, 1<<20), "ses_x", "obx_x", 7, 1<<20)
 		if !ok {
 			t.Fatal("not plain")
 		}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package objects
+package jsschema
 
 import (
 	"context"
@@ -12,8 +12,16 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/rpc"
 )
+
+// unnamed returns a method as it comes over a wire.
+func unnamed(m rpc.Method) rpc.Method { return rpc.Method{Interface: m.Interface, ID: m.ID} }
+
+// failCall answers c with a fault.
+func failCall(c *rpc.Call, f *fault.Error) { c.Fail(admission.NewException(f)) }
 
 // arrived is an object that refuses every call that comes to it whole.
 type arrived struct{}
@@ -24,19 +32,19 @@ func (arrived) Serve(c *rpc.Call) {
 	case unnamed(methods.StreamApply.Method):
 		from, err := wire.Stream_apply_Params(s).Batch()
 		if err == nil {
-			_, _, refused := decodeBatch(from, "ses_", "obx_", 1, 1<<20)
+			_, _, refused := codec.DecodeBatch(from, "ses_", "obx_", 1, 1<<20)
 			if refused != nil && refused.Code == fault.Malformed {
-				fail(c, refused)
+				failCall(c, refused)
 				return
 			}
 		}
 	case unnamed(methods.GatewayRestore.Method):
-		if _, refused := decodeRestore(wire.Gateway_restore_Params(s)); refused != nil && refused.Code == fault.Malformed {
-			fail(c, refused)
+		if _, refused := codec.DecodeRestore(wire.Gateway_restore_Params(s)); refused != nil && refused.Code == fault.Malformed {
+			failCall(c, refused)
 			return
 		}
 	}
-	fail(c, fault.Gap.With("it has arrived"))
+	failCall(c, fault.Gap.With("it has arrived"))
 }
 
 // FuzzWebCalls calls every method with arbitrary JSON values: each call arrives
@@ -67,7 +75,7 @@ func FuzzWebCalls(f *testing.F) {
 		if json.Unmarshal(text, &args) != nil {
 			return
 		}
-		side := CapnwebBridge().Conn(1 << 20)
+		side := Bridge().Conn(1 << 20)
 		for _, m := range methods {
 			object := capnweb.NewStub(side.Object(rpc.NewLocal(arrived{}), m.of))
 			p := object.Call(context.Background(), m.name, args...)
