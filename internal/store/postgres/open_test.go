@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -153,7 +153,7 @@ func TestModes(t *testing.T) {
 	}
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		s := openOn(t, url+sep+"default_query_exec_mode="+mode)
-		a, b := storetest.NewAgent(t, s), storetest.NewAgent(t, s)
+		a, b := harness.NewAgent(t, s), harness.NewAgent(t, s)
 		rows, err := s.ReadRows(t.Context(), []string{a.Session, b.Session, "ses_none"})
 		if err != nil || len(rows) != 2 {
 			t.Errorf("%s: %d rows of two sessions: %v", mode, len(rows), err)

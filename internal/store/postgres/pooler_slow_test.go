@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/outbox/pgoutbox"
@@ -148,9 +149,9 @@ func TestAPoolerWithFewConnections(t *testing.T) {
 }
 
 func TestConformanceThroughAPooler(t *testing.T) {
-	storetest.RunTogether(t, func(tb testing.TB) storetest.Database {
+	storetest.RunTogether(t, func(tb testing.TB) harness.Database {
 		through := pooled(tb, pgtest.URL(tb), "session", 50)
-		return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
+		return harness.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
 			return Open(ctx, Config{URL: through, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
 		}}
 	})

@@ -10,13 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse())) }
 
-func fresh(tb testing.TB) storetest.Database {
+func fresh(tb testing.TB) harness.Database {
 	url := pgtest.URL(tb)
-	return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
+	return harness.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
 		return Open(ctx, Config{URL: url, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
 	}}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 // trips counts statements, by the round trip that they went out in.
@@ -38,7 +38,7 @@ func (t *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 func TestAnAppendIsTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	seen := &trips{}
-	commit := storetest.Appender(t, store.New(bare(t, pgtest.URL(t), seen)))
+	commit := harness.Appender(t, store.New(bare(t, pgtest.URL(t), seen)))
 	commit()
 	seen.statements = nil
 	const appends = 3

@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 // TestPurgedWhileItIsIndexed: what is purged while a search adds it to the index is not in it
@@ -19,7 +19,7 @@ func TestPurgedWhileItIsIndexed(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	s, conn := openOn(t, url), admin(t, url)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	search := func() {
 		_, err := s.Search(t.Context(), a.Session, session.SearchQuery{Text: "words"}, nil, func(*session.Access) (*capability.Grant, error) { return &capability.Grant{}, nil })
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -56,8 +56,8 @@ func byHand(t *testing.T, file, text string) {
 func TestBackupWhileOthersAppend(t *testing.T) {
 	t.Parallel()
 	dir, s := served(t)
-	first, second := storetest.Appender(t, s), storetest.Appender(t, s)
-	writers := []func(){storetest.Appender(t, s), storetest.Appender(t, s)}
+	first, second := harness.Appender(t, s), harness.Appender(t, s)
+	writers := []func(){harness.Appender(t, s), harness.Appender(t, s)}
 	const before = 20
 	for range before {
 		first()
@@ -128,7 +128,7 @@ func TestBackupWhileOthersAppend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Appender(t, again)()
+	harness.Appender(t, again)()
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
@@ -137,7 +137,7 @@ func TestBackupWhileOthersAppend(t *testing.T) {
 func TestBackupLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	dir, s := served(t)
-	storetest.Appender(t, s)()
+	harness.Appender(t, s)()
 	to := t.TempDir()
 	there := filepath.Join(to, "there")
 	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
@@ -174,7 +174,7 @@ func TestBackupInPieces(t *testing.T) {
 	t.Parallel()
 	for _, fast := range []bool{false, true} {
 		dir, s := served(t)
-		commit := storetest.Appender(t, s)
+		commit := harness.Appender(t, s)
 		for range 50 {
 			commit()
 		}
@@ -215,7 +215,7 @@ func TestBackupPauses(t *testing.T) {
 func TestStoppedBackup(t *testing.T) {
 	t.Parallel()
 	dir, b, s, _ := watched(t, Config{Readers: 2})
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	ctx, stop := context.WithCancel(t.Context())
 	to := t.TempDir()
@@ -241,7 +241,7 @@ func TestStoppedBackup(t *testing.T) {
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir, s := served(t)
-	commit := storetest.Appender(t, s)
+	commit := harness.Appender(t, s)
 	for range 3 {
 		commit()
 	}
@@ -318,7 +318,7 @@ func BenchmarkBackup(b *testing.B) {
 	if err := gobuild.Program(mooring, "cmd/mooring"); err != nil {
 		b.Fatal(err)
 	}
-	commit := storetest.Appender(b, s)
+	commit := harness.Appender(b, s)
 	for range 20_000 {
 		commit()
 	}

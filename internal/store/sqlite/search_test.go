@@ -14,7 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 // TestPurgedLeavesTheIndex: neither a word that was purged nor its hash stands in the files, although
@@ -24,7 +24,7 @@ func TestPurgedLeavesTheIndex(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openIn(t, dir)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	all := &capability.Grant{}
 	search := func(text string) (found []string) {
 		t.Helper()

@@ -8,13 +8,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func fresh(tb testing.TB) storetest.Database {
+func fresh(tb testing.TB) harness.Database {
 	dir := tb.TempDir()
-	return storetest.Database{Open: func(ctx context.Context) (*store.Store, error) { return Open(ctx, Config{Dir: dir}) }}
+	return harness.Database{Open: func(ctx context.Context) (*store.Store, error) { return Open(ctx, Config{Dir: dir}) }}
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, fresh) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
 // TestVacuumGivesSpaceBack: what the file has and nothing uses goes; what it holds stays, and
@@ -19,7 +19,7 @@ func TestVacuumGivesSpaceBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Appender(t, s)()
+	harness.Appender(t, s)()
 	if _, _, err := Vacuum(t.Context(), dir); !errors.Is(err, fault.InUse) {
 		t.Errorf("while a server runs: %v", err)
 	}
@@ -49,7 +49,7 @@ func TestVacuumGivesSpaceBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Appender(t, again)()
+	harness.Appender(t, again)()
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/internal/store/storetest"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -55,7 +55,7 @@ func TestPurgedLeavesTheFiles(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				s := openIn(t, dir)
-				a := storetest.NewAgent(t, s)
+				a := harness.NewAgent(t, s)
 				r := rand.New(rand.NewPCG(uint64(size), 1))
 				secret := "sk-leaked-4711"
 				value := func() json.RawMessage {
@@ -99,7 +99,7 @@ func TestPurgedAfterARevertLeavesTheFiles(t *testing.T) {
 		for _, together := range []bool{false, true} {
 			dir := t.TempDir()
 			s := openIn(t, dir)
-			a := storetest.NewAgent(t, s)
+			a := harness.NewAgent(t, s)
 			secret := func(key string) json.RawMessage { return json.RawMessage(`{"text":"sk-leaked-4711-` + key + `"}`) }
 			a.Do("put", "key", "message/a", "payload", json.RawMessage(`{}`))
 			a.Do("begin", "message", "b", "payload", secret("b"))
@@ -141,7 +141,7 @@ func TestPurgedEditsLeaveTheFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openIn(t, dir)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, fileName)+"?mode=ro")
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestErasedAfterReader(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openIn(t, dir)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	purged, crashed := false, t.TempDir()
 	err := s.ReadState(context.Background(), a.Session, nil, 1<<20, nil, func(p *session.Unscoped[*session.StateChunk]) error {
@@ -220,7 +220,7 @@ func TestErasedAfterReader(t *testing.T) {
 // overlapping has someone read and someone commit all the time, so that there is no moment
 // without a read that began before the last commit, but where reads are held; until stop.
 func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
-	commit := storetest.Appender(t, s)
+	commit := harness.Appender(t, s)
 	var all sync.WaitGroup
 	var ended atomic.Bool
 	commits := make(chan struct{})
@@ -284,7 +284,7 @@ func TestErasedUnderReaders(t *testing.T) {
 	t.Parallel()
 	dir, b := openWith(t, Config{Readers: 2, truncateInterval: 200 * time.Millisecond})
 	s := store.New(b)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	defer overlapping(t, s, a.Session)()
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	a.Do("purge", "key", "message/a")
@@ -297,7 +297,7 @@ func TestLogIsCut(t *testing.T) {
 	const most = 1 << 20
 	dir, b := openWith(t, Config{Readers: 2, maxWALBytes: most, truncateInterval: 200 * time.Millisecond})
 	s := store.New(b)
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	defer overlapping(t, s, a.Session)()
 	size := func() int64 {
 		info, err := os.Stat(filepath.Join(dir, fileName+"-wal"))
@@ -413,8 +413,8 @@ func TestCommitsWaitForNoRead(t *testing.T) {
 		t.Run(map[bool]string{false: "another program's", true: "the store's"}[own], func(t *testing.T) {
 			t.Parallel()
 			dir, b, s, p := watched(t, Config{Readers: 2, maxWALBytes: 256 << 10})
-			a := storetest.NewAgent(t, s)
-			commit := storetest.Appender(t, s)
+			a := harness.NewAgent(t, s)
+			commit := harness.Appender(t, s)
 			a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 			read := func(during func()) {
 				end := otherReads(t, dir)
@@ -462,7 +462,7 @@ func TestCommitsWaitForNoRead(t *testing.T) {
 func TestCutLeavesPatience(t *testing.T) {
 	t.Parallel()
 	dir, b := openWith(t, Config{truncateInterval: time.Minute})
-	commit := storetest.Appender(t, store.New(b))
+	commit := harness.Appender(t, store.New(b))
 	for _, inTheWay := range []bool{false, true} {
 		end := func() {}
 		if inTheWay {
@@ -487,7 +487,7 @@ func TestReadsWaitForNoOtherProgram(t *testing.T) {
 	t.Parallel()
 	dir, b := openWith(t, Config{Readers: 2, truncateInterval: time.Minute})
 	s := store.New(b)
-	commit := storetest.Appender(t, s)
+	commit := harness.Appender(t, s)
 	until.True(t, "what may have been left is cut", func() bool { return !b.wal.pending.Load() })
 	end := otherReads(t, dir)
 	commit()
@@ -519,7 +519,7 @@ func TestReadsWaitForNoOtherProgram(t *testing.T) {
 func TestLongLogIsWrittenBackBesideCommits(t *testing.T) {
 	t.Parallel()
 	dir, b, s, p := watched(t, Config{Readers: 2, maxWALBytes: 256 << 10})
-	commit := storetest.Appender(t, s)
+	commit := harness.Appender(t, s)
 	end := otherReads(t, dir)
 	for deadline := time.Now().Add(time.Minute); p.said(autoCheckpointOff) == 0 && time.Now().Before(deadline); {
 		commit()
@@ -538,7 +538,7 @@ func TestLongLogIsWrittenBackBesideCommits(t *testing.T) {
 func TestCloseWaitsForNoRead(t *testing.T) {
 	t.Parallel()
 	dir, b, s, p := watched(t, Config{Readers: 2})
-	a := storetest.NewAgent(t, s)
+	a := harness.NewAgent(t, s)
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	end := otherReads(t, dir)
 	a.Do("purge", "key", "message/a")

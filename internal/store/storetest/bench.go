@@ -7,17 +7,17 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Bench measures Update with 1 and 32 ops a batch, alone and from several
 // goroutines with a session each; it reports ops a second.
-func Bench(b *testing.B, fresh Fresh) {
+func Bench(b *testing.B, fresh harness.Fresh) {
 	for _, ops := range []int{1, 32, 100} {
 		for _, writers := range []int{1, 4} {
 			b.Run(fmt.Sprintf("ops=%d/writers=%d", ops, writers), func(b *testing.B) {
-				f := begin(b, fresh)
+				f := harness.Begin(b, fresh)
 				b.SetParallelism(writers)
 				b.ResetTimer()
 				if writers == 1 {
@@ -40,12 +40,12 @@ func Bench(b *testing.B, fresh Fresh) {
 
 // BenchCommit measures the same through session.Commit: puts of new keys, each
 // batch acknowledging the one before.
-func BenchCommit(b *testing.B, fresh Fresh) {
+func BenchCommit(b *testing.B, fresh harness.Fresh) {
 	for _, ops := range []int{1, 32} {
 		b.Run(fmt.Sprintf("ops=%d", ops), func(b *testing.B) {
-			f := begin(b, fresh)
-			f.ctx = b.Context() // without the suite's bound
-			commit, n := f.appender(ops), 0
+			f := harness.Begin(b, fresh)
+			f.Ctx = b.Context() // without the suite's bound
+			commit, n := f.Appender(ops), 0
 			b.ResetTimer()
 			for b.Loop() {
 				commit()
@@ -56,48 +56,23 @@ func BenchCommit(b *testing.B, fresh Fresh) {
 	}
 }
 
-// Appender makes a session in a store and gives what commits a put of a new key
-// to it, as BenchCommit does.
-func Appender(tb testing.TB, s *store.Store) (commit func()) {
-	f := &fixture{TB: tb, ctx: tb.Context(), Store: s}
-	return f.appender(1)
-}
-
-func (f *fixture) appender(ops int) (commit func()) {
-	f.Helper()
-	o := newAuthor(f.space().ID)
-	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
-	f.must("open stream", err)
-	f.applied(o.batch(false, o.create()))
-	n := 0
-	return func() {
-		o.acked = o.seq
-		batch := make([]ledger.Intent, ops)
-		for i := range batch {
-			n++
-			batch[i] = putOp(fmt.Sprintf("message/m%012d", n), `{"text":"%0280d"}`, 1)
-		}
-		f.applied(o.batch(false, batch...))
-	}
-}
-
 // writer commits batches of one stream.
 type writer struct {
-	f       *fixture
+	f       *harness.Fixture
 	ops     int
 	key     session.StreamKey
 	seq     uint64
 	payload string
 }
 
-func newWriter(f *fixture, ops int) *writer {
-	f.ctx = f.Context() // without the suite's bound
-	return &writer{f: f, ops: ops, key: session.StreamKey{Session: newSession(), Outbox: newOutbox()},
+func newWriter(f *harness.Fixture, ops int) *writer {
+	f.Ctx = f.Context() // without the suite's bound
+	return &writer{f: f, ops: ops, key: session.StreamKey{Session: harness.NewSession(), Outbox: harness.NewOutbox()},
 		payload: fmt.Sprintf(`{"text":"%0280d"}`, 1)}
 }
 
 func (w *writer) batch() {
-	ctx := w.f.ctx
+	ctx := w.f.Ctx
 	err := w.f.Update(ctx, func(tx session.Tx) error {
 		keys := make([]string, w.ops)
 		for i := range keys {
@@ -118,13 +93,13 @@ func (w *writer) batch() {
 		for _, key := range keys {
 			row := rows.Sessions[id]
 			row.Cursor++
-			e := event(id, row.Cursor, key, w.payload)
+			e := harness.Event(id, row.Cursor, key, w.payload)
 			row.Head = e.Hash
 			c.Sessions, c.Events = []*session.Row{row}, append(c.Events, e)
-			c.Entries = append(c.Entries, entryOf(e))
+			c.Entries = append(c.Entries, harness.EntryOf(e))
 			ids = append(ids, e.Op)
 		}
-		c.Records = []session.StreamRecord{{Stream: w.key, Record: record(w.seq+1, ids...)}}
+		c.Records = []session.StreamRecord{{Stream: w.key, Record: harness.Record(w.seq+1, ids...)}}
 		if stream.LastSeq > 0 {
 			c.Prune = []session.StreamPrune{{Stream: w.key, Through: stream.LastSeq}}
 			stream.AckedThrough = stream.LastSeq
