@@ -23,7 +23,7 @@ var notShipped = []string{
 	".ci/", "internal/breach/", "capnp/wire/", "capnweb/testserver/", "internal/bench/", "internal/benchfanout/", "internal/benchrpc/", "internal/e2e/", "internal/testschema/",
 	"internal/faultproxy/", "internal/interop/", "internal/linear/", "internal/lockbuf/", "internal/measure/", "internal/pgtest/",
 	"internal/readme/", "internal/seed/", "internal/selfsigned/", "internal/slowreader/", "internal/stmtfault/", "internal/teststore/",
-	"internal/until/", "internal/httpapi/apitest/", "ledger/ledgertest/", "internal/opencode/opencodetest/", "internal/server/batchtest/", "internal/session/memtx/", "internal/store/storetest/",
+	"internal/until/", "internal/httpapi/apitest/", "ledger/ledgertest/", "internal/opencode/opencodetest/", "internal/server/batchtest/", "internal/session/memtx/", "internal/store/plantest/", "internal/store/storetest/",
 }
 
 type count struct{ files, lines, statements int }

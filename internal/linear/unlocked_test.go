@@ -3,7 +3,7 @@
 package linear
 
 // Would all this find a server that is wrong? Here is one: with the build tag
-// unlocked a session's row is read without its lock (store/unlocked.go).
+// unlocked a session's row is read without its lock (store/txn/unlocked.go).
 //
 // It is not wrong in the plain way. On Postgres the events' primary key catches
 // two commits that would take the same cursor: the later of them fails, is
@@ -18,7 +18,7 @@ package linear
 //
 // The moment is short. On its own the unlocked server is refused after anything
 // from fifty histories to none in three hundred. So the tag lockgap makes it
-// longer, with the lock and without it alike (store/lockgap.go): with the lock
+// longer, with the lock and without it alike (store/txn/lockgap.go): with the lock
 // nothing changes, without it one of the first 6 to 21 histories is refused, and
 // of stern ones, where only refs and their ends meet, one of the first 8 to 78.
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // column is one column of a list as a statement's argument.
@@ -117,7 +117,7 @@ func appendElement(buf []byte, value any) ([]byte, error) {
 	case *session.Hash:
 		return pgtune.PutValue(buf, v[:]), nil
 	}
-	switch v := store.Value(value).(type) {
+	switch v := dialect.Value(value).(type) {
 	case nil:
 		return pgtune.PutNull(buf), nil
 	case []byte:

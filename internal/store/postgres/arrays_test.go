@@ -10,7 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // TestScratchIsLetGo: once a statement was sent, the connection writes no more into
@@ -23,12 +23,12 @@ func TestScratchIsLetGo(t *testing.T) {
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	registerArrays(conn.TypeMap())
-	s := &store.Statement{Postgres: store.Forms{Many: `SELECT unnest($1::text[]) || $2`}, Columns: []store.Column{store.Text}}
+	s := &dialect.Statement{Postgres: dialect.Forms{Many: `SELECT unnest($1::text[]) || $2`}, Columns: []dialect.Column{dialect.Text}}
 	for _, size := range []int{0, 1, 100, 100_000} {
 		r := &runner{backend: &backend{endTimeout: endTimeout}, conn: conn, batch: &pgx.Batch{}, options: readWrite, scratch: pgtune.NewBuffer()}
 		for _, letter := range []string{"a", "b"} {
 			text := strings.Repeat(letter, size)
-			r.Queue(s, [][]any{{text}, {&text}}, []any{letter}, func(row store.Scanner) error {
+			r.Queue(s, [][]any{{text}, {&text}}, []any{letter}, func(row dialect.Scanner) error {
 				var got string
 				if err := row.Scan(&got); err != nil || got != text+letter {
 					t.Errorf("%d bytes: %.10q, %v", size, got, err)

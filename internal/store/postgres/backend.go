@@ -17,7 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // backend implements store.Backend.
@@ -37,19 +37,19 @@ var (
 )
 
 // Update implements store.Backend.
-func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error {
+func (b *backend) Update(ctx context.Context, fn func(dialect.Runner) error) error {
 	return b.transaction(ctx, readWrite, fn)
 }
 
 // Snapshot implements store.Backend.
-func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) error {
+func (b *backend) Snapshot(ctx context.Context, fn func(dialect.Runner) error) error {
 	return b.transaction(ctx, readOnly, fn)
 }
 
-func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn func(store.Runner) error) (err error) {
+func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn func(dialect.Runner) error) (err error) {
 	conn, release, err := b.sizedPool.Acquire(ctx)
 	if err != nil && b.closed.Load() {
-		return store.ErrClosed
+		return dialect.ErrClosed
 	}
 	if err != nil && ctx.Err() != nil { // all were in use, or none could be opened
 		return fmt.Errorf("connect: %w", contextError(ctx, dbfault.NoConnection, err))
@@ -81,8 +81,8 @@ type runner struct {
 }
 
 // Queue implements store.Runner.
-func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
-	if s.Postgres == (store.Forms{}) {
+func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func(dialect.Scanner) error) {
+	if s.Postgres == (dialect.Forms{}) {
 		return
 	}
 	text := s.Postgres.One
@@ -91,7 +91,7 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 		for _, value := range list[0] {
 			r.argBytes += encodedSize(value)
 		}
-		args = append(store.Values(list[0]), args...)
+		args = append(dialect.Values(list[0]), args...)
 	case len(s.Columns) > 0:
 		lists, room := arrayArgs(list, len(s.Columns), r.scratch)
 		text, args = s.Postgres.Many, append(lists, args...)
@@ -103,7 +103,7 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	}
 	q.Query(func(rows pgx.Rows) error {
 		for r.callbackErr == nil && rows.Next() {
-			if err := each(rows); errors.Is(err, store.ErrStopRows) {
+			if err := each(rows); errors.Is(err, dialect.ErrStopRows) {
 				break
 			} else if err != nil {
 				r.callbackErr = err

@@ -14,12 +14,12 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
-var insertListed = &store.Statement{
-	Postgres: store.Forms{Many: `INSERT INTO listed (t, i, b, h) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[])`},
-	Columns:  []store.Column{store.Text, store.Int, store.Bytes, store.Bytes},
+var insertListed = &dialect.Statement{
+	Postgres: dialect.Forms{Many: `INSERT INTO listed (t, i, b, h) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[])`},
+	Columns:  []dialect.Column{dialect.Text, dialect.Int, dialect.Bytes, dialect.Bytes},
 }
 
 // listedRows are rows of all that a list may have.
@@ -46,7 +46,7 @@ func TestLists(t *testing.T) {
 	}
 	list := listedRows(4000)
 	insert := func() error {
-		return b.Update(t.Context(), func(r store.Runner) error {
+		return b.Update(t.Context(), func(r dialect.Runner) error {
 			r.Queue(insertListed, list, nil, nil)
 			return nil
 		})
@@ -67,7 +67,7 @@ func TestLists(t *testing.T) {
 		if err := rows.Scan(&text, &number, &long, &sum); err != nil {
 			t.Fatal(err)
 		}
-		want := store.Values(list[number])
+		want := dialect.Values(list[number])
 		wantLong, _ := want[2].([]byte)
 		if text != want[0] || number != want[1] || !bytes.Equal(long, wantLong) || (long == nil) != (wantLong == nil) || !bytes.Equal(sum, want[3].([]byte)) {
 			t.Fatalf("row %q, %d, %d bytes, %x", text, number, len(long), sum)
@@ -111,12 +111,12 @@ func TestRefusedAnswersKeepStatements(t *testing.T) {
 	}
 	defer conn.Release()
 	refused := errors.New("refused")
-	one := &store.Statement{Postgres: store.Forms{One: `SELECT 1 AS refused`}}
+	one := &dialect.Statement{Postgres: dialect.Forms{One: `SELECT 1 AS refused`}}
 	for range 2 {
 		calls := 0
-		err := b.Update(t.Context(), func(r store.Runner) error {
+		err := b.Update(t.Context(), func(r dialect.Runner) error {
 			for range 2 {
-				r.Queue(one, nil, nil, func(store.Scanner) error { calls++; return refused })
+				r.Queue(one, nil, nil, func(dialect.Scanner) error { calls++; return refused })
 			}
 			return nil
 		})
@@ -125,9 +125,9 @@ func TestRefusedAnswersKeepStatements(t *testing.T) {
 		}
 	}
 	prepared := 0
-	err = b.Update(t.Context(), func(r store.Runner) error {
-		r.Queue(&store.Statement{Postgres: store.Forms{One: `SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 1 AS refused'`}},
-			nil, nil, func(row store.Scanner) error { return row.Scan(&prepared) })
+	err = b.Update(t.Context(), func(r dialect.Runner) error {
+		r.Queue(&dialect.Statement{Postgres: dialect.Forms{One: `SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 1 AS refused'`}},
+			nil, nil, func(row dialect.Scanner) error { return row.Scan(&prepared) })
 		return nil
 	})
 	if err != nil || prepared != 1 {

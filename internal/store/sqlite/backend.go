@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // backend implements store.Backend. Taking a connection gives the right to use it; Close takes them
@@ -40,7 +40,7 @@ func (b *backend) FreeSpace() (bytes uint64, known bool) {
 }
 
 // Snapshot implements store.Backend.
-func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (err error) {
+func (b *backend) Snapshot(ctx context.Context, fn func(dialect.Runner) error) (err error) {
 	read, err := b.reads.begin(ctx)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 
 // transaction runs fn and the statements it leaves in the queue between begin and commit. erases
 // reports that the committed transaction removed rows that must leave the files.
-func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (erases bool, err error) {
+func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(dialect.Runner) error) (erases bool, err error) {
 	steady := context.WithoutCancel(ctx)
 	if err := c.exec(steady, begin); err != nil {
 		return false, fmt.Errorf("begin: %w", translate(ctx, err))
@@ -160,7 +160,7 @@ func (p *readPool) acquire(ctx context.Context) (*conn, error) {
 	select {
 	case _, open := <-p.free:
 		if !open {
-			return nil, store.ErrClosed
+			return nil, dialect.ErrClosed
 		}
 		return p.pop(), nil
 	case <-ctx.Done():

@@ -19,7 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
+	"github.com/mooring-rpc/mooring/internal/store/upkeep"
 	"github.com/mooring-rpc/mooring/migrations"
 )
 
@@ -114,7 +115,7 @@ func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (er
 	err = from.exec(ctx, "BEGIN")
 	if err == nil { // which begins when the first page is read
 		err = from.query(ctx, "SELECT page_size FROM pragma_page_size, (SELECT count(*) FROM meta)", nil,
-			func(row store.Scanner) error { return row.Scan(&pageSize) })
+			func(row dialect.Scanner) error { return row.Scan(&pageSize) })
 	}
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func checkIntegrity(ctx context.Context, conn *conn, file string) (c BackupInfo,
 	}
 	c.Bytes = info.Size()
 	var said string
-	err = conn.query(ctx, "PRAGMA integrity_check(1)", nil, func(row store.Scanner) error { return row.Scan(&said) })
+	err = conn.query(ctx, "PRAGMA integrity_check(1)", nil, func(row dialect.Scanner) error { return row.Scan(&said) })
 	if err != nil {
 		return c, notADatabase(ctx, err)
 	}
@@ -207,7 +208,7 @@ func checkIntegrity(ctx context.Context, conn *conn, file string) (c BackupInfo,
 		return c, fault.Malformed.With("it is damaged: %s", said)
 	}
 	err = conn.query(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.SQLite.Table+" WHERE is_applied", nil,
-		func(row store.Scanner) error { return row.Scan(&c.Version) })
+		func(row dialect.Scanner) error { return row.Scan(&c.Version) })
 	if err != nil {
 		return c, notADatabase(ctx, err)
 	}
@@ -229,7 +230,7 @@ func notADatabase(ctx context.Context, err error) error {
 // Check checks a copy without changing it: whether it is a sound database of a version that this
 // binary can start on, and whether its logs and audits are intact. The error is for a copy that
 // cannot be used at all; flaws are in found.
-func Check(ctx context.Context, file string) (c BackupInfo, found *store.IntegrityReport, err error) {
+func Check(ctx context.Context, file string) (c BackupInfo, found *upkeep.IntegrityReport, err error) {
 	// A copy made by hand may have a write-ahead log beside it; without one, create no files there.
 	_, beside := os.Stat(file + "-wal")
 	conn, err := openReadOnly(ctx, file, errors.Is(beside, fs.ErrNotExist))
@@ -240,8 +241,8 @@ func Check(ctx context.Context, file string) (c BackupInfo, found *store.Integri
 	if c, err = checkIntegrity(ctx, conn, file); err != nil {
 		return c, nil, err
 	}
-	_, err = transaction(ctx, conn, "BEGIN DEFERRED", false, func(r store.Runner) error {
-		found, err = store.CheckIntegrity(ctx, r)
+	_, err = transaction(ctx, conn, "BEGIN DEFERRED", false, func(r dialect.Runner) error {
+		found, err = upkeep.CheckIntegrity(ctx, r)
 		return err
 	})
 	return c, found, err

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
+	"github.com/mooring-rpc/mooring/internal/store/upkeep"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -253,7 +254,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(b []byte, change string) (found *store.IntegrityReport, err error) {
+	check := func(b []byte, change string) (found *upkeep.IntegrityReport, err error) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "copy")
 		if err := os.WriteFile(file, b, 0o600); err != nil {

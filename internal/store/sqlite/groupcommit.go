@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/internal/dbfault"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // maxGroup is the maximum number of updates in one transaction: the first waits for all of them.
@@ -21,7 +21,7 @@ const maxGroup = 64
 // update is an update that waits, or is in a group.
 type update struct {
 	ctx    context.Context
-	fn     func(store.Runner) error
+	fn     func(dialect.Runner) error
 	runner chan *runner // the runner to run fn on, in its caller's goroutine; sent at most once
 	fnErr  chan error   // fn's result
 	txErr  chan error   // the transaction's result
@@ -64,7 +64,7 @@ func (l *updateQueue) popGroup() []*update {
 }
 
 // Update implements store.Backend.
-func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error {
+func (b *backend) Update(ctx context.Context, fn func(dialect.Runner) error) error {
 	u := &update{ctx: ctx, fn: fn, runner: make(chan *runner, 1), fnErr: make(chan error, 1), txErr: make(chan error, 1)}
 	b.queue.push(u)
 	turn, given := b.writeConn, ctx.Done() // nil once u is in a group
@@ -73,7 +73,7 @@ func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error
 		case c, open := <-turn:
 			if !open {
 				if b.queue.remove(u) {
-					return store.ErrClosed
+					return dialect.ErrClosed
 				}
 				turn = nil
 				break

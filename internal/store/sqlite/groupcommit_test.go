@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -60,7 +60,7 @@ func group(t *testing.T, b *backend, updates ...func() error) []error {
 // note is an update that writes a row, and does then what more does.
 func note(ctx context.Context, b *backend, name string, more func(*runner) error) func() error {
 	return func() error {
-		return b.Update(ctx, func(r store.Runner) error {
+		return b.Update(ctx, func(r dialect.Runner) error {
 			if err := r.(*runner).conn.exec(context.Background(), "INSERT INTO meta (name, value) VALUES (?1, '')", name); err != nil {
 				return translate(ctx, err)
 			}
@@ -75,8 +75,8 @@ func note(ctx context.Context, b *backend, name string, more func(*runner) error
 // noted are the rows that such updates have written.
 func noted(ctx context.Context, t *testing.T, b *backend) string {
 	var names []string
-	err := b.Snapshot(ctx, func(r store.Runner) error {
-		return r.(*runner).conn.query(ctx, "SELECT name FROM meta WHERE name GLOB 'note*' ORDER BY name", nil, func(row store.Scanner) error {
+	err := b.Snapshot(ctx, func(r dialect.Runner) error {
+		return r.(*runner).conn.query(ctx, "SELECT name FROM meta WHERE name GLOB 'note*' ORDER BY name", nil, func(row dialect.Scanner) error {
 			var name string
 			err := row.Scan(&name)
 			names = append(names, strings.TrimPrefix(name, "note "))
@@ -229,7 +229,7 @@ func TestGroupsEndWithTheStore(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			if err := note(t.Context(), b, fmt.Sprintf("note %d", i), nil)(); err != nil && !errors.Is(err, store.ErrClosed) {
+			if err := note(t.Context(), b, fmt.Sprintf("note %d", i), nil)(); err != nil && !errors.Is(err, dialect.ErrClosed) {
 				t.Error(err)
 			}
 		})

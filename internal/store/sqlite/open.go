@@ -46,6 +46,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/migrations"
 )
 
@@ -141,7 +142,7 @@ func openFile(ctx context.Context, cfg Config, file string) (_ *backend, err err
 // files.
 func checkWAL(ctx context.Context, c *conn) error {
 	var mode string
-	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row store.Scanner) error { return row.Scan(&mode) }); err != nil {
+	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row dialect.Scanner) error { return row.Scan(&mode) }); err != nil {
 		return fmt.Errorf("read the journal mode: %w", err)
 	}
 	if mode != "wal" {

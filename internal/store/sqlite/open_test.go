@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/filelock"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // TestOpenTightens: a database that others could read is the server's alone once it is open.
@@ -272,9 +273,9 @@ func TestDiskFull(t *testing.T) {
 	}
 	size := func() (n int64) {
 		t.Helper()
-		err := b.Snapshot(ctx, func(r store.Runner) error {
-			r.Queue(&store.Statement{SQLite: store.Forms{One: "SELECT page_count FROM pragma_page_count"}}, nil, nil,
-				func(row store.Scanner) error { return row.Scan(&n) })
+		err := b.Snapshot(ctx, func(r dialect.Runner) error {
+			r.Queue(&dialect.Statement{SQLite: dialect.Forms{One: "SELECT page_count FROM pragma_page_count"}}, nil, nil,
+				func(row dialect.Scanner) error { return row.Scan(&n) })
 			return nil
 		})
 		if err != nil {

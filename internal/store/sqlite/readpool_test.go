@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // TestReadsInTurnUseOneConnection: reads that do not overlap use one connection and its cache, and
@@ -28,7 +28,7 @@ func TestReadsInTurnUseOneConnection(t *testing.T) {
 	}
 	inTurn := func() {
 		for range 10 {
-			if err := b.Snapshot(t.Context(), func(store.Runner) error { return nil }); err != nil {
+			if err := b.Snapshot(t.Context(), func(dialect.Runner) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		}
@@ -40,7 +40,7 @@ func TestReadsInTurnUseOneConnection(t *testing.T) {
 	begun.Add(3)
 	for range 3 {
 		reads.Go(func() {
-			if err := b.Snapshot(t.Context(), func(store.Runner) error { begun.Done(); begun.Wait(); return nil }); err != nil {
+			if err := b.Snapshot(t.Context(), func(dialect.Runner) error { begun.Done(); begun.Wait(); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -68,7 +68,7 @@ func TestReadsInTurnUseOneConnection(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := b.Snapshot(t.Context(), nil); !errors.Is(err, store.ErrClosed) {
+	if err := b.Snapshot(t.Context(), nil); !errors.Is(err, dialect.ErrClosed) {
 		t.Errorf("after it was closed: %v", err)
 	}
 }

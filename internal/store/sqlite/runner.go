@@ -12,7 +12,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 // conn is one connection with its prepared statements. It is for the goroutine that took it from
@@ -77,7 +77,7 @@ func (c *conn) exec(ctx context.Context, text string, args ...any) error {
 }
 
 // query runs a statement and calls each for every row of its result.
-func (c *conn) query(ctx context.Context, text string, args []any, each func(store.Scanner) error) (err error) {
+func (c *conn) query(ctx context.Context, text string, args []any, each func(dialect.Scanner) error) (err error) {
 	s, err := c.statement(text)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *conn) query(ctx context.Context, text string, args []any, each func(sto
 			return err
 		}
 		switch err := each(r); {
-		case errors.Is(err, store.ErrStopRows):
+		case errors.Is(err, dialect.ErrStopRows):
 			return nil
 		case err != nil:
 			return err
@@ -112,7 +112,7 @@ func (c *conn) namedValues(args []any) []driver.NamedValue {
 	clear(c.args) // so that the values can be collected
 	c.args = c.args[:0]
 	for i, v := range args {
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: store.Value(v)})
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: dialect.Value(v)})
 	}
 	return c.args
 }
@@ -164,8 +164,8 @@ type runner struct {
 }
 
 // Queue implements store.Runner.
-func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
-	if s.SQLite == (store.Forms{}) {
+func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func(dialect.Scanner) error) {
+	if s.SQLite == (dialect.Forms{}) {
 		return
 	}
 	r.queue = append(r.queue, func(ctx context.Context) error { return r.statement(ctx, s, list, args, each) })
@@ -199,7 +199,7 @@ func (r *runner) Flush(ctx context.Context) error {
 }
 
 // runAll runs fn, and the statements it leaves in the queue.
-func (r *runner) runAll(ctx context.Context, fn func(store.Runner) error) error {
+func (r *runner) runAll(ctx context.Context, fn func(dialect.Runner) error) error {
 	if err := fn(r); err != nil {
 		return err
 	}
@@ -209,25 +209,25 @@ func (r *runner) runAll(ctx context.Context, fn func(store.Runner) error) error 
 	return translate(ctx, ctx.Err())
 }
 
-func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) error {
+func (r *runner) statement(ctx context.Context, s *dialect.Statement, list [][]any, args []any, each func(dialect.Scanner) error) error {
 	if r.uninterrupted {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if len(s.Columns) == 0 {
 		return r.run(ctx, s.SQLite.One, args, each)
 	}
-	room := make([]any, 0, min(len(list), store.BulkRows)*len(s.Columns)+len(args))
+	room := make([]any, 0, min(len(list), dialect.BulkRows)*len(s.Columns)+len(args))
 	for len(list) > 0 {
 		text, values, rows := s.SQLite.One, append(room, list[0]...), 1
-		bulk := s.SQLite.Bulk != "" && len(list) >= store.BulkRows
+		bulk := s.SQLite.Bulk != "" && len(list) >= dialect.BulkRows
 		switch {
-		case bulk && s.SharesColumns(list[:store.BulkRows]):
-			text, rows = s.SQLite.BulkShared, store.BulkRows
+		case bulk && s.SharesColumns(list[:dialect.BulkRows]):
+			text, rows = s.SQLite.BulkShared, dialect.BulkRows
 			for _, row := range list[1:rows] {
 				values = append(values, row[s.SharedColumns:]...)
 			}
 		case bulk:
-			text, rows = s.SQLite.Bulk, store.BulkRows
+			text, rows = s.SQLite.Bulk, dialect.BulkRows
 			for _, row := range list[1:rows] {
 				values = append(values, row...)
 			}
@@ -248,7 +248,7 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 }
 
 // run runs one statement.
-func (r *runner) run(ctx context.Context, text string, args []any, each func(store.Scanner) error) error {
+func (r *runner) run(ctx context.Context, text string, args []any, each func(dialect.Scanner) error) error {
 	if each == nil {
 		return r.conn.exec(ctx, text, args...)
 	}

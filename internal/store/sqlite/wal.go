@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
 const (
@@ -147,7 +147,7 @@ type checkpointResult struct {
 
 func checkpoint(ctx context.Context, c *conn, mode string) (at checkpointResult, err error) {
 	var busy int64
-	err = c.query(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(row store.Scanner) error { return row.Scan(&busy, &at.walPages, &at.checkpointed) })
+	err = c.query(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(row dialect.Scanner) error { return row.Scan(&busy, &at.walPages, &at.checkpointed) })
 	at.busy = busy != 0
 	return at, err
 }

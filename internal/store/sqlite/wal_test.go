@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -423,7 +424,7 @@ func TestCommitsWaitForNoRead(t *testing.T) {
 			}
 			if own {
 				read = func(during func()) {
-					err := b.Snapshot(t.Context(), func(r store.Runner) error {
+					err := b.Snapshot(t.Context(), func(r dialect.Runner) error {
 						if err := r.(*runner).conn.exec(t.Context(), "SELECT count(*) FROM meta"); err != nil {
 							return err
 						}
@@ -472,7 +473,7 @@ func TestCutLeavesPatience(t *testing.T) {
 		c := <-b.writeConn
 		b.truncateWAL(c)
 		var patience int64
-		err := c.query(t.Context(), "PRAGMA busy_timeout", nil, func(row store.Scanner) error { return row.Scan(&patience) })
+		err := c.query(t.Context(), "PRAGMA busy_timeout", nil, func(row dialect.Scanner) error { return row.Scan(&patience) })
 		b.writeConn <- c
 		end()
 		if got := fmt.Sprintf("busy_timeout(%d)", patience); err != nil || got != busyTimeout {
