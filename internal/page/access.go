@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 )
 
 // Access is the content of the page of who has access to a session, or to a space.
@@ -40,8 +41,8 @@ type Ref struct {
 
 // AccessPage writes the page of who has access. A part that the page's ref may not see is left out.
 func AccessPage(w io.Writer, a Access) error {
-	var o out
-	title := oneLine(a.Title, labelBytes)
+	var o markup.Out
+	title := markup.OneLine(a.Title, markup.LabelBytes)
 	if title == "" {
 		title = "The space"
 	}
@@ -51,17 +52,17 @@ func AccessPage(w io.Writer, a Access) error {
 		closes = a.Base + "/sessions/close"
 	}
 	plainBar(&o, "Access", closes)
-	o.lit(`<main id="session" class="narrow access" tabindex="-1" data-rights="`, markup(strings.Join(a.Rights.Names(), " ")), `"`)
-	o.lit(`><p class="up"><a`)
-	o.attr("href", a.Base+a.Path)
-	o.lit(` dir="auto">`)
-	o.text(title)
-	o.lit(`</a></p>`)
+	o.Lit(`<main id="session" class="narrow access" tabindex="-1" data-rights="`, markup.HTML(strings.Join(a.Rights.Names(), " ")), `"`)
+	o.Lit(`><p class="up"><a`)
+	o.Attr("href", a.Base+a.Path)
+	o.Lit(` dir="auto">`)
+	o.Text(title)
+	o.Lit(`</a></p>`)
 	a.tree(&o)
 	a.audit(&o)
-	o.lit(`</main>`)
+	o.Lit(`</main>`)
 	shellClose(&o)
-	_, err := w.Write(o.b)
+	_, err := w.Write(o.Bytes())
 	return err
 }
 
@@ -75,129 +76,129 @@ func (a *Access) may(action string) bool {
 	return false
 }
 
-func (a *Access) tree(o *out) {
-	o.lit(`<section aria-labelledby="tree-title"><div class="section-head"><h2 id="tree-title">Who has access</h2><div class="does">`)
+func (a *Access) tree(o *markup.Out) {
+	o.Lit(`<section aria-labelledby="tree-title"><div class="section-head"><h2 id="tree-title">Who has access</h2><div class="does">`)
 	if a.may("share") {
-		o.lit(`<button type="button" class="button primary script" data-act="share">Share&hellip;</button>`)
+		o.Lit(`<button type="button" class="button primary script" data-act="share">Share&hellip;</button>`)
 	}
 	if a.may("rotate") {
-		o.lit(`<button type="button" class="button script" data-act="rotate">`)
+		o.Lit(`<button type="button" class="button script" data-act="rotate">`)
 		if a.Title == "" {
-			o.lit(`Replace the root ref&hellip;</button>`)
+			o.Lit(`Replace the root ref&hellip;</button>`)
 		} else {
-			o.lit(`Replace the owner&#39;s ref&hellip;</button>`)
+			o.Lit(`Replace the owner&#39;s ref&hellip;</button>`)
 		}
 	}
 	if a.may("epoch") {
-		o.lit(`<button type="button" class="button script" data-act="epoch">Revoke every share&hellip;</button>`)
+		o.Lit(`<button type="button" class="button script" data-act="epoch">Revoke every share&hellip;</button>`)
 	}
-	o.lit(`</div></div>`)
+	o.Lit(`</div></div>`)
 	if len(a.Tree) > 0 {
 		open := 0
 		for i := range a.Tree {
 			r := &a.Tree[i]
 			for depth := min(r.Depth+1, open+1); open != depth; { // a ref is at most one below the one before it
 				if open < depth {
-					o.lit(`<ul class="refs">`)
+					o.Lit(`<ul class="refs">`)
 					open++
 				} else {
-					o.lit(`</li></ul>`)
+					o.Lit(`</li></ul>`)
 					open--
 				}
 			}
 			if i > 0 && a.Tree[i-1].Depth >= r.Depth {
-				o.lit(`</li>`)
+				o.Lit(`</li>`)
 			}
 			a.ref(o, r)
 		}
 		for ; open > 0; open-- {
-			o.lit(`</li></ul>`)
+			o.Lit(`</li></ul>`)
 		}
 		pageLinks(o, a.Base, a.TreeFirst, a.TreeNext)
 	}
-	o.lit(`</section>`)
+	o.Lit(`</section>`)
 }
 
 // ref writes a ref of the tree, up to the refs below it.
-func (a *Access) ref(o *out, r *Ref) {
-	class := markup("ref")
+func (a *Access) ref(o *markup.Out, r *Ref) {
+	class := markup.HTML("ref")
 	if r.Dead != fault.None {
 		class = "ref dead"
 	}
-	o.lit(`<li><div class="`, class, `"`)
-	o.attr("data-ref", r.ID)
-	o.lit(`><div class="of"><h3 dir="auto">`)
+	o.Lit(`<li><div class="`, class, `"`)
+	o.Attr("data-ref", r.ID)
+	o.Lit(`><div class="of"><h3 dir="auto">`)
 	name := refName(r.Grant)
-	o.text(name)
-	o.lit(`</h3><p class="meta"><code class="id">`)
-	o.text(shortID(r.ID))
-	o.lit(`</code>`)
+	o.Text(name)
+	o.Lit(`</h3><p class="meta"><code class="id">`)
+	o.Text(shortID(r.ID))
+	o.Lit(`</code>`)
 	if a.Title == "" && capability.IsSession(r.Target) {
-		o.lit(`<span>of `)
+		o.Lit(`<span>of `)
 		if a.Rights.Has(capability.Manage) {
-			o.lit(`<a`)
-			o.attr("href", a.Base+"/sessions/"+r.Target)
-			o.lit(`><code class="id">`)
-			o.text(r.Target)
-			o.lit(`</code></a>`)
+			o.Lit(`<a`)
+			o.Attr("href", a.Base+"/sessions/"+r.Target)
+			o.Lit(`><code class="id">`)
+			o.Text(r.Target)
+			o.Lit(`</code></a>`)
 		} else {
-			o.element("code", "id", r.Target)
+			o.Element("code", "id", r.Target)
 		}
-		o.lit(`</span>`)
+		o.Lit(`</span>`)
 	}
 	if r.ID == a.Own {
-		o.lit(`<span class="tag">this page</span>`)
+		o.Lit(`<span class="tag">this page</span>`)
 	}
-	o.element("span", "state", r.state())
-	if actor := oneLine(r.Actor, labelBytes); actor != "" && actor != name {
-		o.lit(`<span>as <bdi>`)
-		o.text(actor)
-		o.lit(`</bdi></span>`)
+	o.Element("span", "state", r.state())
+	if actor := markup.OneLine(r.Actor, markup.LabelBytes); actor != "" && actor != name {
+		o.Lit(`<span>as <bdi>`)
+		o.Text(actor)
+		o.Lit(`</bdi></span>`)
 	}
-	o.lit(`</p><p class="rights">`)
+	o.Lit(`</p><p class="rights">`)
 	for _, right := range r.Rights.Names() {
-		o.element("span", "tag", right)
+		o.Element("span", "tag", right)
 	}
 	for _, limit := range r.limits() {
-		o.element("span", "tag limit", limit)
+		o.Element("span", "tag limit", limit)
 	}
 	if r.Expires != 0 {
-		o.lit(`<span class="tag limit">until `)
-		o.time(r.Expires)
-		o.lit(`</span>`)
+		o.Lit(`<span class="tag limit">until `)
+		o.Time(r.Expires)
+		o.Lit(`</span>`)
 	}
-	o.lit(`</p><p class="meta"><span>`)
-	o.text(plural(int(min(r.Uses, 1e9)), "use"))
-	o.lit(`</span>`)
+	o.Lit(`</p><p class="meta"><span>`)
+	o.Text(markup.Plural(int(min(r.Uses, 1e9)), "use"))
+	o.Lit(`</span>`)
 	if r.LastUsed != 0 {
-		o.lit(`<span>last `)
-		o.time(r.LastUsed)
-		o.lit(`</span>`)
+		o.Lit(`<span>last `)
+		o.Time(r.LastUsed)
+		o.Lit(`</span>`)
 	}
-	o.lit(`<span>made `)
-	o.time(r.Created)
-	o.lit(`</span>`)
+	o.Lit(`<span>made `)
+	o.Time(r.Created)
+	o.Lit(`</span>`)
 	if r.Revoked != 0 {
-		o.lit(`<span>ended `)
-		o.time(r.Revoked)
-		o.lit(`</span>`)
+		o.Lit(`<span>ended `)
+		o.Time(r.Revoked)
+		o.Lit(`</span>`)
 	}
-	o.lit(`</p></div>`)
+	o.Lit(`</p></div>`)
 	if r.Dead == fault.None && a.may("revoke") {
-		o.lit(`<button type="button" class="button script" data-act="revoke"`)
-		o.attr("data-ref", r.ID)
-		o.attr("aria-label", "Revoke "+name+", "+shortID(r.ID))
+		o.Lit(`<button type="button" class="button script" data-act="revoke"`)
+		o.Attr("data-ref", r.ID)
+		o.Attr("aria-label", "Revoke "+name+", "+shortID(r.ID))
 		if r.IsRoot() || r.Owner {
-			o.lit(` data-owner`)
+			o.Lit(` data-owner`)
 		}
-		o.lit(`>Revoke&hellip;</button>`)
+		o.Lit(`>Revoke&hellip;</button>`)
 	}
-	o.lit(`</div>`)
+	o.Lit(`</div>`)
 }
 
 // refName returns what people call a ref.
 func refName(g *capability.Grant) string {
-	switch label := oneLine(g.Label, labelBytes); {
+	switch label := markup.OneLine(g.Label, markup.LabelBytes); {
 	case label != "":
 		return label
 	case g.Owner:
@@ -205,7 +206,7 @@ func refName(g *capability.Grant) string {
 	case g.IsRoot():
 		return "The root ref"
 	case g.Actor != "":
-		return oneLine(g.Actor, labelBytes)
+		return markup.OneLine(g.Actor, markup.LabelBytes)
 	}
 	return "A ref"
 }
@@ -214,9 +215,9 @@ func refName(g *capability.Grant) string {
 func shortID(id string) string {
 	_, tail, ok := strings.Cut(id, ".")
 	if !ok {
-		return oneLine(id, labelBytes)
+		return markup.OneLine(id, markup.LabelBytes)
 	}
-	return cutBytes(oneLine(tail, labelBytes), 10)
+	return markup.CutBytes(markup.OneLine(tail, markup.LabelBytes), 10)
 }
 
 // state returns whether a ref lives, or why it does not, in words.
@@ -238,7 +239,7 @@ func (r *Ref) state() string {
 func (r *Ref) limits() (list []string) {
 	keys := func(what string, keys []string) {
 		if len(keys) > 0 {
-			list = append(list, oneLine(what+strings.Join(keys, ", "), 2*labelBytes))
+			list = append(list, markup.OneLine(what+strings.Join(keys, ", "), 2*markup.LabelBytes))
 		}
 	}
 	keys("only ", r.Methods)
@@ -246,7 +247,7 @@ func (r *Ref) limits() (list []string) {
 		list = append(list, "from cursor "+strconv.FormatUint(r.VisibleFrom, 10))
 	}
 	if r.Message != "" {
-		list = append(list, oneLine("message "+r.Message+" alone", labelBytes))
+		list = append(list, markup.OneLine("message "+r.Message+" alone", markup.LabelBytes))
 	}
 	if r.Children != 0 {
 		list = append(list, "in sessions below: "+strings.Join(r.Children.Names(), ", "))
@@ -264,57 +265,57 @@ func (r *Ref) limits() (list []string) {
 	return list
 }
 
-func (a *Access) audit(o *out) {
+func (a *Access) audit(o *markup.Out) {
 	if a.Audit == nil {
 		return
 	}
-	o.lit(`<section aria-labelledby="audit-title"><h2 id="audit-title">Audit</h2><ol class="audit">`)
+	o.Lit(`<section aria-labelledby="audit-title"><h2 id="audit-title">Audit</h2><ol class="audit">`)
 	for _, row := range a.Audit {
 		auditRow(o, row)
 	}
-	o.lit(`</ol>`)
+	o.Lit(`</ol>`)
 	pageLinks(o, a.Base, a.AuditNewest, a.AuditOlder)
-	o.lit(`</section>`)
+	o.Lit(`</section>`)
 }
 
-func auditRow(o *out, r *capability.AuditRow) {
-	o.lit(`<li>`)
-	o.time(r.At)
-	o.lit(`<span class="did"><span class="act-name">`)
-	o.text(r.Act.String())
-	o.lit(`</span>`)
-	if actor := oneLine(r.Actor, labelBytes); actor != "" {
-		o.lit(` by <bdi>`)
-		o.text(actor)
-		o.lit(`</bdi>`)
+func auditRow(o *markup.Out, r *capability.AuditRow) {
+	o.Lit(`<li>`)
+	o.Time(r.At)
+	o.Lit(`<span class="did"><span class="act-name">`)
+	o.Text(r.Act.String())
+	o.Lit(`</span>`)
+	if actor := markup.OneLine(r.Actor, markup.LabelBytes); actor != "" {
+		o.Lit(` by <bdi>`)
+		o.Text(actor)
+		o.Lit(`</bdi>`)
 	}
 	if r.Ref != "" {
-		o.lit(` `)
-		o.element("code", "id", shortID(r.Ref))
+		o.Lit(` `)
+		o.Element("code", "id", shortID(r.Ref))
 	}
 	if r.Subject != "" {
-		o.lit(` on `)
+		o.Lit(` on `)
 		subject := r.Subject
 		if capability.Target(subject) != "" {
 			subject = shortID(subject)
 		}
-		o.element("code", "id", oneLine(subject, labelBytes))
+		o.Element("code", "id", markup.OneLine(subject, markup.LabelBytes))
 	}
 	if r.Count > 1 {
-		o.lit(` <span class="times">`)
-		o.text(strconv.FormatUint(uint64(r.Count), 10))
-		o.lit(`×</span>`)
+		o.Lit(` <span class="times">`)
+		o.Text(strconv.FormatUint(uint64(r.Count), 10))
+		o.Lit(`×</span>`)
 	}
 	if r.Reason != fault.None {
-		o.lit(` `)
-		o.element("span", "refused", strings.ReplaceAll(r.Reason.String(), "_", " "))
+		o.Lit(` `)
+		o.Element("span", "refused", strings.ReplaceAll(r.Reason.String(), "_", " "))
 	}
-	o.lit(`</span><span class="meta">`)
+	o.Lit(`</span><span class="meta">`)
 	if r.Cursor != 0 {
-		o.lit(`<span>cursor `)
-		o.text(strconv.FormatUint(r.Cursor, 10))
-		o.lit(`</span>`)
+		o.Lit(`<span>cursor `)
+		o.Text(strconv.FormatUint(r.Cursor, 10))
+		o.Lit(`</span>`)
 	}
-	o.element("span", "peer", oneLine(r.Peer, labelBytes))
-	o.lit(`</span></li>`)
+	o.Element("span", "peer", markup.OneLine(r.Peer, markup.LabelBytes))
+	o.Lit(`</span></li>`)
 }

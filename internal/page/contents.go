@@ -6,6 +6,15 @@ package page
 import (
 	"regexp"
 	"strings"
+
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
+)
+
+// Bounds of the contents; the script has the same number of entries.
+const (
+	contentsMax = 2000 // entries
+	saysBytes   = 80   // of the text of one entry
 )
 
 // contents are the entries collected: bounded in number, and each in size.
@@ -22,7 +31,7 @@ type heading struct {
 }
 
 // message adds a message: each user's message is a turn, and so is the first message.
-func (c *contents) message(id string, p fields, user bool) {
+func (c *contents) message(id string, p fields.Value, user bool) {
 	c.open = false
 	if !user && len(c.entries) > 0 {
 		return
@@ -31,12 +40,12 @@ func (c *contents) message(id string, p fields, user bool) {
 		c.more++
 		return
 	}
-	c.entries = append(c.entries, heading{id: id, at: p.at("time", "created").millis()})
+	c.entries = append(c.entries, heading{id: id, at: p.At("time", "created").Millis()})
 	c.open = true
 }
 
 // part sets the open entry's text from the first suitable part.
-func (c *contents) part(message string, p fields) {
+func (c *contents) part(message string, p fields.Value) {
 	if !c.open {
 		return
 	}
@@ -46,7 +55,7 @@ func (c *contents) part(message string, p fields) {
 	}
 	if text := says(p); text != "" {
 		last.text, c.open = text, false
-	} else if p.at("type").text() == "compaction" {
+	} else if p.At("type").Text() == "compaction" {
 		last.text = compactedName
 	}
 }
@@ -66,58 +75,92 @@ func (c *contents) nameOf(message string) string {
 const ofLoaded = " of what is loaded"
 
 // says returns the line by which a text part names its turn; "" if it does not.
-func says(p fields) string {
-	if p.at("type").text() != "text" || p.at("synthetic").Raw == "true" {
+func says(p fields.Value) string {
+	if p.At("type").Text() != "text" || p.At("synthetic").Raw == "true" {
 		return ""
 	}
-	return oneLine(unmarked(p.at("text").text()), saysBytes)
+	return markup.OneLine(unmarked(p.At("text").Text()), saysBytes)
 }
 
 var marks = regexp.MustCompile("`+|\\*\\*+|__+|(?m:^[#>]+ )")
 
 // unmarked returns the beginning of a text without the commonest markdown marks.
 func unmarked(s string) string {
-	return marks.ReplaceAllString(strings.TrimSpace(cutBytes(strings.TrimSpace(cutBytes(s, 4096)), 512)), "")
+	return marks.ReplaceAllString(strings.TrimSpace(markup.CutBytes(strings.TrimSpace(markup.CutBytes(s, 4096)), 512)), "")
 }
 
 // write writes the contents and the session's totals. closes is the path that ends the browser's
 // token; "" if there is none.
-func (c *contents) write(o *out, t *totals, closes string) {
-	o.lit(`<nav id="contents" aria-labelledby="contents-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="contents-title">Contents</h2>`,
+func (c *contents) write(o *markup.Out, t *totals, closes string) {
+	o.Lit(`<nav id="contents" aria-labelledby="contents-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="contents-title">Contents</h2>`,
 		`<a class="button shut" href="#session">Close</a></div><ol id="turns">`)
 	for _, h := range c.entries {
-		o.lit(`<li><a`)
-		o.attr("href", "#"+messageID(h.id))
-		o.lit(` dir="auto">`)
+		o.Lit(`<li><a`)
+		o.Attr("href", "#"+messageID(h.id))
+		o.Lit(` dir="auto">`)
 		if h.text == "" {
 			h.text = "(no text)"
 		}
-		o.text(h.text)
-		o.lit(`</a></li>`)
+		o.Text(h.text)
+		o.Lit(`</a></li>`)
 	}
-	o.lit(`</ol><p class="clip" id="more-turns">`)
+	o.Lit(`</ol><p class="clip" id="more-turns">`)
 	if c.more > 0 {
-		o.lit(`and `)
-		o.text(plural(c.more, "more turn"))
+		o.Lit(`and `)
+		o.Text(markup.Plural(c.more, "more turn"))
 	}
-	o.lit(`</p>`)
+	o.Lit(`</p>`)
 	t.write(o)
 	if closes != "" {
-		o.lit(`<p class="leave"><button type="button" class="button script" data-do="close"`)
-		o.attr("data-close", closes)
-		o.lit(`>Forget this session here</button></p>`)
+		o.Lit(`<p class="leave"><button type="button" class="button script" data-do="close"`)
+		o.Attr("data-close", closes)
+		o.Lit(`>Forget this session here</button></p>`)
 	}
-	o.lit(`</div></nav>`)
+	o.Lit(`</div></nav>`)
+}
+
+// totals are the sums of a session's page, collected while it is written.
+type totals struct {
+	messages, turns, parts, tools int
+	tokens                        tokens
+	cost                          float64
+	first, last                   int64 // Unix ms
+	left                          int   // parts left out, of which tools has none
+}
+
+func (t *totals) message(p fields.Value) {
+	t.messages++
+	if role(p) == "user" {
+		t.turns++
+	}
+	k := tokensOf(p)
+	t.tokens.in += k.in
+	t.tokens.out += k.out
+	t.tokens.reasoning += k.reasoning
+	t.tokens.read += k.read
+	t.tokens.write += k.write
+	t.cost += p.At("cost").Number()
+	if at := p.At("time", "created").Millis(); at != 0 && (t.first == 0 || at < t.first) {
+		t.first = at
+	}
+	t.last = max(t.last, p.At("time", "created").Millis(), p.At("time", "completed").Millis())
+}
+
+func (t *totals) part(p fields.Value) {
+	t.parts++
+	if p.At("type").Text() == "tool" {
+		t.tools++
+	}
 }
 
 // write writes the totals as a list.
-func (t *totals) write(o *out) {
-	o.lit(`<dl class="facts" id="facts">`)
-	fact := func(name markup, value string) {
+func (t *totals) write(o *markup.Out) {
+	o.Lit(`<dl class="facts" id="facts">`)
+	fact := func(name markup.HTML, value string) {
 		if value != "" {
-			o.lit(`<div><dt>`, name, `</dt><dd>`)
-			o.text(value)
-			o.lit(`</dd></div>`)
+			o.Lit(`<div><dt>`, name, `</dt><dd>`)
+			o.Text(value)
+			o.Lit(`</dd></div>`)
 		}
 	}
 	fact("Turns", itoa(t.turns))
@@ -128,10 +171,10 @@ func (t *totals) write(o *out) {
 		fact("Tool calls", itoa(t.tools))
 	}
 	if in, made := t.tokens.in+t.tokens.read, t.tokens.out+t.tokens.reasoning; in != 0 || made != 0 {
-		fact("Tokens in", countText(in))
-		fact("Tokens out", countText(made))
+		fact("Tokens in", markup.CountText(in))
+		fact("Tokens out", markup.CountText(made))
 	}
-	fact("Cost", costText(t.cost))
-	fact("From first to last", spanText(t.first, t.last))
-	o.lit(`</dl>`)
+	fact("Cost", markup.CostText(t.cost))
+	fact("From first to last", markup.SpanText(t.first, t.last))
+	o.Lit(`</dl>`)
 }

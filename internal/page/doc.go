@@ -6,13 +6,17 @@
 // events, each the HTML of one block, or text to append to one; the script (src/) inserts them at
 // their keys' positions.
 //
-// All of a session's content is hostile. It reaches the output in two ways only: escaped by out,
+// All of a session's content is hostile. It reaches the output in two ways only: escaped by package markup,
 // whose constant parts have a type that no string converts to implicitly, or from markdown
-// through the sanitiser. Unknown shapes and wrong types are shown as text; nothing makes
-// rendering fail. The output for one field, and the work for it, is bounded (limits.go).
+// through its sanitiser. Unknown shapes and wrong types are shown as text (package fields); nothing makes
+// rendering fail. The output for one field, and the work for it, is bounded.
 //
-// The package uses HTTP only in Assets. Its functions may be called concurrently, a Doc by one
-// goroutine at a time.
+// Package web asks for what the pages show, and serves them; this package reads no store, and uses HTTP
+// only in Assets. Its functions may be called concurrently, a Doc by one goroutine at a time.
+//
+// page.go writes a session's page, with about.go (what is true of it as a whole), contents.go and later.go (what a
+// first paint leaves out); message.go, part.go, tool.go, diff.go, request.go, own.go and rest.go its blocks. list.go,
+// found.go, access.go and gate.go are the other pages, in the frame of shell.go; assets.go is what browsers load.
 //
 // Words:
 //
@@ -23,8 +27,6 @@
 //	ord       a key's position in the session's order (session.Ord)
 //	turn      the work that a message begins, open until it is finalized
 //	orphan    a part without its message
-//	fields    a payload's JSON value, of any type
-//	markup    HTML constant in the source
 //	contents  the page's table of contents
 //
 // # Lock order
@@ -33,11 +35,8 @@
 //
 // # Bounds
 //
-//	one field shown            256 KiB (shownBytes)
-//	markdown                   96 KiB (markdownBytes), and the costs checked by costly
-//	highlighting               24 KiB of code, 100 ms a block, 10 s a page
-//	diffs                      1500 lines a block; texts of 512 KiB are compared
-//	a list                     200 items (listItems)
+//	text, code, diffs          those of package markup; highlighting 10 s a page (pageTime)
+//	a list                     those of package fields
 //	a value of an own kind     4000 values, 8 levels (treeValues, treeDepth); below as JSON text
 //	the contents               2000 entries (contentsMax)
 //	an image in the page       192 KiB (imageBytes)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/search"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -30,97 +32,97 @@ type Search struct {
 
 // Speaker returns by whom a message is, in words.
 func Speaker(payload []byte) string {
-	who, _ := speaker(read(payload))
+	who, _ := speaker(fields.Read(payload))
 	return who
 }
 
 // Found writes the page of a search. Each result leads to its place on the session's page.
 func Found(w io.Writer, s Search) error {
-	var o out
+	var o markup.Out
 	title := titleOf(s.Info)
 	shell{title: "Search in " + title, base: s.Base, kind: "found"}.open(&o)
-	o.lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
-	o.text(title)
-	o.lit(`</h1><div class="tools"><a class="button"`)
-	o.attr("href", s.Base+s.Path)
-	o.lit(`>The session</a>`, themeButton, `</div></header><main id="session" class="narrow" tabindex="-1">`)
+	o.Lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
+	o.Text(title)
+	o.Lit(`</h1><div class="tools"><a class="button"`)
+	o.Attr("href", s.Base+s.Path)
+	o.Lit(`>The session</a>`, themeButton, `</div></header><main id="session" class="narrow" tabindex="-1">`)
 	searchForm(&o, "get", s.Base+s.Path, s.Query)
-	o.lit(`<div id="found"`)
+	o.Lit(`<div id="found"`)
 	if s.Indexing {
-		o.attr("data-indexing", "true")
+		o.Attr("data-indexing", "true")
 	}
-	o.lit(`>`)
+	o.Lit(`>`)
 	s.count(&o)
-	o.lit(`<ol class="results">`)
+	o.Lit(`<ol class="results">`)
 	for _, f := range s.Found {
 		s.result(&o, f)
 	}
-	o.lit(`</ol>`)
+	o.Lit(`</ol>`)
 	pageLinks(&o, s.Base, s.First, s.Next)
-	o.lit(`</div></main>`)
+	o.Lit(`</div></main>`)
 	shellClose(&o)
-	_, err := w.Write(o.b)
+	_, err := w.Write(o.Bytes())
 	return err
 }
 
 // count writes how much was found, or why nothing was.
-func (s *Search) count(o *out) {
+func (s *Search) count(o *markup.Out) {
 	if s.Refused != nil {
-		o.lit(`<p class="tally refused" role="alert">It was not searched: `)
-		o.text(oneLine(s.Refused.Message, 4*labelBytes))
-		o.lit(`</p>`)
+		o.Lit(`<p class="tally refused" role="alert">It was not searched: `)
+		o.Text(markup.OneLine(s.Refused.Message, 4*markup.LabelBytes))
+		o.Lit(`</p>`)
 		return
 	}
-	o.lit(`<p class="tally">`)
+	o.Lit(`<p class="tally">`)
 	switch n := len(s.Found); {
 	case s.Indexing:
-		o.lit(`The session is large, and its index is being made: the search goes on by itself.`)
+		o.Lit(`The session is large, and its index is being made: the search goes on by itself.`)
 	case n == 0 && s.Next != "":
-		o.lit(`Nothing yet: the session is large, and More goes on with the search.`)
+		o.Lit(`Nothing yet: the session is large, and More goes on with the search.`)
 	case n == 0 && s.First != "":
-		o.lit(`Nothing else is found.`)
+		o.Lit(`Nothing else is found.`)
 	case n == 0:
-		o.lit(`Nothing is found.`)
+		o.Lit(`Nothing is found.`)
 	default:
-		o.text(plural(n, "result"))
+		o.Text(markup.Plural(n, "result"))
 		if s.Next != "" {
-			o.lit(`, and there may be others`)
+			o.Lit(`, and there may be others`)
 		}
 	}
-	o.lit(`</p>`)
+	o.Lit(`</p>`)
 }
 
 // result writes an entry that was found: what it is, and what the words stand in.
-func (s *Search) result(o *out, f *session.Found) {
+func (s *Search) result(o *markup.Out, f *session.Found) {
 	name, what, anchor := s.describe(f)
-	o.lit(`<li`)
-	o.attr("data-key", f.Key)
-	o.lit(`><a`)
-	o.attr("href", s.Base+s.Path+"#"+anchor)
-	o.lit(`><span class="name" dir="auto">`)
-	o.text(oneLine(name, labelBytes))
-	o.lit(`</span> `)
-	if what = oneLine(what, labelBytes); what != "" {
-		o.lit(`<span class="what" dir="auto">`)
-		o.text(what)
-		o.lit(`</span> `)
+	o.Lit(`<li`)
+	o.Attr("data-key", f.Key)
+	o.Lit(`><a`)
+	o.Attr("href", s.Base+s.Path+"#"+anchor)
+	o.Lit(`><span class="name" dir="auto">`)
+	o.Text(markup.OneLine(name, markup.LabelBytes))
+	o.Lit(`</span> `)
+	if what = markup.OneLine(what, markup.LabelBytes); what != "" {
+		o.Lit(`<span class="what" dir="auto">`)
+		o.Text(what)
+		o.Lit(`</span> `)
 	}
 	if f.Change.At != 0 {
-		o.lit(`<span class="took">`)
-		o.time(f.Change.At)
-		o.lit(`</span> `)
+		o.Lit(`<span class="took">`)
+		o.Time(f.Change.At)
+		o.Lit(`</span> `)
 	}
-	o.lit(`<span class="excerpt" dir="auto">`)
+	o.Lit(`<span class="excerpt" dir="auto">`)
 	for i, piece := range f.Excerpt {
 		if i%2 == 0 {
-			o.text(piece)
+			o.Text(piece)
 			continue
 		}
-		o.lit(`<mark>`)
-		o.text(piece)
-		o.lit(`</mark>`)
+		o.Lit(`<mark>`)
+		o.Text(piece)
+		o.Lit(`</mark>`)
 	}
-	o.lit(`</span></a></li>`)
+	o.Lit(`</span></a></li>`)
 }
 
 // describe returns what an entry is, more about that, and the id of its element on the session's page.
@@ -146,25 +148,25 @@ func (s *Search) describe(f *session.Found) (name, what, anchor string) {
 
 // searchForm writes the form of a search. The method dialog leaves sending it to the script: the words
 // get into no address. Without an action it is the page's own address.
-func searchForm(o *out, method markup, action, query string) {
-	o.lit(`<form class="find" role="search" method="`, method, `"`)
+func searchForm(o *markup.Out, method markup.HTML, action, query string) {
+	o.Lit(`<form class="find" role="search" method="`, method, `"`)
 	if action != "" {
-		o.attr("action", action)
+		o.Attr("action", action)
 	}
-	o.lit(`><label>Search for<input type="search" name="q"`)
-	o.attr("value", query)
-	o.lit(` autocomplete="off" spellcheck="false" required></label><button class="button primary">Search</button></form>`)
+	o.Lit(`><label>Search for<input type="search" name="q"`)
+	o.Attr("value", query)
+	o.Lit(` autocomplete="off" spellcheck="false" required></label><button class="button primary">Search</button></form>`)
 }
 
 // find writes the search of a session's page; live is its stream's path.
-func find(o *out, live string) {
-	o.lit(`<section id="find" aria-labelledby="find-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="find-title">Search</h2>`,
+func find(o *markup.Out, live string) {
+	o.Lit(`<section id="find" aria-labelledby="find-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="find-title">Search</h2>`,
 		`<a class="button shut" href="#session">Close</a></div>`)
-	method := markup("get")
+	method := markup.HTML("get")
 	if strings.HasPrefix(live, "/s/") {
 		method = "dialog"
 	}
 	searchForm(o, method, "", "")
-	o.lit(`<p id="find-state" class="tally" role="status"></p><ol id="found" class="results"></ol>`,
+	o.Lit(`<p id="find-state" class="tally" role="status"></p><ol id="found" class="results"></ol>`,
 		`<button type="button" id="found-more" class="button script" hidden>More</button></div></section>`)
 }

@@ -7,6 +7,10 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -45,7 +49,7 @@ func Frames(e *session.Event, place Placing) []Frame {
 	case session.MethodRemove:
 		return []Frame{gone(e.Key)}
 	case session.MethodPurge:
-		if read(e.Payload).at("left").Exists() { // of a message in a session that was ever reverted: its parts may be shown again
+		if fields.Read(e.Payload).At("left").Exists() { // of a message in a session that was ever reverted: its parts may be shown again
 			return []Frame{gone(e.Key), frame("reload", struct{}{})}
 		}
 		return []Frame{gone(e.Key)}
@@ -56,15 +60,15 @@ func Frames(e *session.Event, place Placing) []Frame {
 		if e.Payload == nil { // purged
 			return nil
 		}
-		p := read(e.Payload)
+		p := fields.Read(e.Payload)
 		return []Frame{frame("text", struct {
 			Key    string `json:"key"`
 			Offset uint64 `json:"offset"`
 			Text   string `json:"text"`
-		}{e.Key, p.at("offset").Uint(), p.at("text").text()})}
+		}{e.Key, p.At("offset").Uint(), p.At("text").Text()})}
 	case session.MethodFinalize:
 		frames := entries(e, place)
-		if status := read(e.Payload).at("status").text(); status != "" {
+		if status := fields.Read(e.Payload).At("status").Text(); status != "" {
 			frames = append(frames, turnFrame(e, status))
 		}
 		return frames
@@ -75,16 +79,16 @@ func Frames(e *session.Event, place Placing) []Frame {
 	case session.MethodResumed:
 		return []Frame{turnFrame(e, session.Streaming.String())}
 	case session.MethodCompact:
-		p := read(e.Payload)
-		c := session.Compaction{Upto: p.at("upto").text(), Summary: p.at("summary").text(), At: e.At}
+		p := fields.Read(e.Payload)
+		c := session.Compaction{Upto: p.At("upto").Text(), Summary: p.At("summary").Text(), At: e.At}
 		if !c.InForce() { // a ref of a part of the session is not shown where
 			return nil
 		}
-		var o out
+		var o markup.Out
 		compacted(&o, &c)
 		return []Frame{frame("compacted", struct {
 			HTML string `json:"html"`
-		}{string(o.b)})}
+		}{string(o.Bytes())})}
 	case session.MethodRevert, session.MethodUnrevert, session.MethodSettle: // what is hidden, or shown again, is not in the event
 		return []Frame{frame("reload", struct{}{})}
 	}
@@ -107,8 +111,8 @@ func Puts(e *session.Event) (keys []string) {
 	case session.MethodPut, session.MethodBegin:
 		return []string{e.Key}
 	case session.MethodFinalize, session.MethodFork:
-		read(e.Payload).at("entries").ForEach(func(_, v result) bool {
-			keys = append(keys, value(v).at("key").text())
+		fields.Read(e.Payload).At("entries").ForEach(func(_, v gjson.Result) bool {
+			keys = append(keys, fields.Of(v).At("key").Text())
 			return true
 		})
 	}
@@ -118,10 +122,10 @@ func Puts(e *session.Event) (keys []string) {
 // entries returns the frames of the puts within another event's payload.
 func entries(e *session.Event, place Placing) []Frame {
 	var frames []Frame
-	read(e.Payload).at("entries").ForEach(func(_, v result) bool {
-		entry := value(v)
-		key, payload := entry.at("key").text(), []byte(entry.at("payload").text())
-		frames = append(frames, put(e, place(e, len(frames), key, payload), key, uint32(entry.at("schema_version").Uint()), payload))
+	fields.Read(e.Payload).At("entries").ForEach(func(_, v gjson.Result) bool {
+		entry := fields.Of(v)
+		key, payload := entry.At("key").Text(), []byte(entry.At("payload").Text())
+		frames = append(frames, put(e, place(e, len(frames), key, payload), key, uint32(entry.At("schema_version").Uint()), payload))
 		return true
 	})
 	return frames
@@ -147,9 +151,9 @@ func put(e *session.Event, ord session.Ord, key string, schema uint32, payload [
 // gone removes a block. The session's info stays, empty.
 func gone(key string) Frame {
 	if key == "session" {
-		var o out
+		var o markup.Out
 		info(&o, nil)
-		return infoFrame(untitled, string(o.b))
+		return infoFrame(untitled, string(o.Bytes()))
 	}
 	return frame("gone", struct {
 		Key string `json:"key"`
@@ -164,13 +168,13 @@ func infoFrame(title, html string) Frame {
 }
 
 func turnFrame(e *session.Event, status string) Frame {
-	var o out
+	var o markup.Out
 	turnState(&o, status)
 	return frame("turn", struct {
 		Message string `json:"message"`
 		Status  string `json:"status"`
 		HTML    string `json:"html"`
-	}{strings.TrimPrefix(e.Key, session.MessageKey("")), status, string(o.b)})
+	}{strings.TrimPrefix(e.Key, session.MessageKey("")), status, string(o.Bytes())})
 }
 
 // frame encodes v, a struct of strings and numbers.

@@ -9,6 +9,8 @@ import (
 	"math/bits"
 	"strconv"
 
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -29,26 +31,26 @@ func (d *Doc) Full() bool { return !d.all && (d.shown >= pieceBlocks || d.bytes 
 // looked for.
 func (d *Doc) LeaveOut(id string, m *session.Entry, ord session.Ord, parts int, names []*session.Entry) {
 	d.close()
-	class := markup("orphan")
-	var p fields
+	class := markup.HTML("orphan")
+	var p fields.Value
 	if m != nil {
-		p, ord = read(m.Payload), m.Ord
+		p, ord = fields.Read(m.Payload), m.Ord
 		_, class = speaker(p)
 		d.totals.message(p)
 		d.contents.message(id, p, class == "user")
 	}
 	d.user, d.open = class == "user", unfinished(p)
 	d.left += parts
-	d.o.lit(`<article class="msg `, class, ` later"`)
+	d.o.Lit(`<article class="msg `, class, ` later"`)
 	messageAttrs(&d.o, id, ord, p)
 	count(&d.o, parts)
 	for _, part := range names {
-		d.contents.part(id, read(part.Payload))
+		d.contents.part(id, fields.Read(part.Payload))
 	}
 	if name := d.contents.nameOf(id); name != "" {
-		d.o.attr("data-says", name)
+		d.o.Attr("data-says", name)
 	}
-	d.o.lit(`></article>`)
+	d.o.Lit(`></article>`)
 	d.flush()
 }
 
@@ -56,45 +58,45 @@ func (d *Doc) LeaveOut(id string, m *session.Entry, ord session.Ord, parts int, 
 // browser lays out only when it is near: parts is how many parts they have.
 func (d *Doc) Bundle(parts int) {
 	d.close()
-	d.o.lit(`<div class="bundle"`)
-	d.o.attr("data-size", itoa(min(bits.Len(uint(parts)), 12)))
-	d.o.lit(`>`)
+	d.o.Lit(`<div class="bundle"`)
+	d.o.Attr("data-size", itoa(min(bits.Len(uint(parts)), 12)))
+	d.o.Lit(`>`)
 }
 
 // EndBundle ends a bundle.
 func (d *Doc) EndBundle() {
-	d.o.lit(`</div>`)
+	d.o.Lit(`</div>`)
 	d.flush()
 }
 
 // Turn reports whether a message that is left out is a turn, whose name is looked for among its parts.
-func Turn(m *session.Entry) bool { return m != nil && role(read(m.Payload)) == "user" }
+func Turn(m *session.Entry) bool { return m != nil && role(fields.Read(m.Payload)) == "user" }
 
 // LeaveOutParts leaves out parts of a message, the last one begun, at this place: those from one
 // position to another.
 func (d *Doc) LeaveOutParts(message string, from, to session.Ord, parts int) {
 	d.begin(message, from)
 	d.left += parts
-	d.o.lit(`<section class="later"`)
+	d.o.Lit(`<section class="later"`)
 	position(&d.o, "data-from", from)
 	position(&d.o, "data-to", to)
 	count(&d.o, parts)
-	d.o.lit(`></section>`)
+	d.o.Lit(`></section>`)
 	d.flush()
 }
 
 // count writes how many parts are left out, and the logarithm of that, by which styles keep room; a
 // single part is what styles expect.
-func count(o *out, parts int) {
+func count(o *markup.Out, parts int) {
 	if parts == 1 {
 		return
 	}
-	o.attr("data-count", itoa(parts))
-	o.attr("data-size", itoa(min(bits.Len(uint(parts)), 9)))
+	o.Attr("data-count", itoa(parts))
+	o.Attr("data-size", itoa(min(bits.Len(uint(parts)), 9)))
 }
 
-func position(o *out, name markup, ord session.Ord) {
-	o.attr(name, strconv.FormatUint(ord.At, 10)+"."+strconv.FormatUint(ord.Index, 10))
+func position(o *markup.Out, name markup.HTML, ord session.Ord) {
+	o.Attr(name, strconv.FormatUint(ord.At, 10)+"."+strconv.FormatUint(ord.Index, 10))
 }
 
 // leftOut writes the note of what is left out.
@@ -102,11 +104,11 @@ func (d *Doc) leftOut() {
 	if d.left == 0 {
 		return
 	}
-	d.o.lit(`<p class="note" id="all">This page begins with `)
-	d.o.text(plural(d.totals.parts, "part"))
-	d.o.lit(` of `)
-	d.o.text(countText(float64(d.totals.parts + d.left)))
-	d.o.lit(`, the first and the last<span class="script">; the others load where you scroll</span>. <a href="?`, All, `">Load everything</a><span class="script">, to print it or to search in the browser</span>.</p>`)
+	d.o.Lit(`<p class="note" id="all">This page begins with `)
+	d.o.Text(markup.Plural(d.totals.parts, "part"))
+	d.o.Lit(` of `)
+	d.o.Text(markup.CountText(float64(d.totals.parts + d.left)))
+	d.o.Lit(`, the first and the last<span class="script">; the others load where you scroll</span>. <a href="?`, All, `">Load everything</a><span class="script">, to print it or to search in the browser</span>.</p>`)
 }
 
 // More begins a piece of what a first paint has left out, written to w as a document is: Message, Part

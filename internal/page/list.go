@@ -5,6 +5,8 @@ package page
 import (
 	"io"
 	"strconv"
+
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 )
 
 // List is the content of the page that lists sessions.
@@ -40,130 +42,130 @@ type Row struct {
 // Sessions writes the list of sessions, with a form for search and order: GET of the page itself
 // with q, order and deleted.
 func Sessions(w io.Writer, l List) error {
-	var o out
+	var o markup.Out
 	shell{title: "Sessions", base: l.Base, kind: "sessions"}.open(&o)
 	if l.Access {
 		plainBar(&o, "Sessions", l.Base+"/sessions/close", l.Base+"/sessions/access")
 	} else {
 		plainBar(&o, "Sessions", l.Base+"/sessions/close")
 	}
-	o.lit(`<main id="session" class="narrow" tabindex="-1"><form class="find" method="get"`)
-	o.attr("action", l.Base+"/sessions")
-	o.lit(` role="search"><label>Search<input type="search" name="q"`)
-	o.attr("value", l.Query)
-	o.lit(` placeholder="Title or id" autocomplete="off"></label>`)
-	choice(&o, "Order", "order", l.Order, [][2]markup{{"changed", "last changed first"}, {"newest", "newest first"}, {"oldest", "oldest first"}, {"title", "by title"}})
-	o.lit(`<label class="tick"><input type="checkbox" name="deleted" value="1"`)
+	o.Lit(`<main id="session" class="narrow" tabindex="-1"><form class="find" method="get"`)
+	o.Attr("action", l.Base+"/sessions")
+	o.Lit(` role="search"><label>Search<input type="search" name="q"`)
+	o.Attr("value", l.Query)
+	o.Lit(` placeholder="Title or id" autocomplete="off"></label>`)
+	choice(&o, "Order", "order", l.Order, [][2]markup.HTML{{"changed", "last changed first"}, {"newest", "newest first"}, {"oldest", "oldest first"}, {"title", "by title"}})
+	o.Lit(`<label class="tick"><input type="checkbox" name="deleted" value="1"`)
 	if l.Deleted {
-		o.lit(` checked`)
+		o.Lit(` checked`)
 	}
-	o.lit(`>Deleted, too</label><button class="button primary">Show</button></form>`)
-	o.element("p", "hint remark", l.Note)
+	o.Lit(`>Deleted, too</label><button class="button primary">Show</button></form>`)
+	o.Element("p", "hint remark", l.Note)
 	switch {
 	case len(l.Rows) == 0 && l.Next != "": // the note explains it
 	case len(l.Rows) == 0 && l.Query != "":
-		o.lit(`<p class="none">No session matches.</p>`)
+		o.Lit(`<p class="none">No session matches.</p>`)
 	case len(l.Rows) == 0:
-		o.lit(`<p class="none">There are no sessions yet.</p>`)
+		o.Lit(`<p class="none">There are no sessions yet.</p>`)
 	default:
-		o.lit(`<ul class="sessions">`)
+		o.Lit(`<ul class="sessions">`)
 		for i := range l.Rows {
 			row(&o, l.Base, &l.Rows[i])
 		}
-		o.lit(`</ul>`)
+		o.Lit(`</ul>`)
 	}
 	pageLinks(&o, l.Base, l.First, l.Next)
-	o.lit(`</main>`)
+	o.Lit(`</main>`)
 	shellClose(&o)
-	_, err := w.Write(o.b)
+	_, err := w.Write(o.Bytes())
 	return err
 }
 
-func row(o *out, base string, r *Row) {
-	title := oneLine(r.Title, labelBytes)
+func row(o *markup.Out, base string, r *Row) {
+	title := markup.OneLine(r.Title, markup.LabelBytes)
 	if title == "" {
 		title = untitled
 	}
-	o.lit(`<li><h2 dir="auto">`)
+	o.Lit(`<li><h2 dir="auto">`)
 	if r.Link != "" {
-		o.lit(`<a`)
-		o.attr("href", base+r.Link)
-		o.lit(`>`)
-		o.text(title)
-		o.lit(`</a>`)
+		o.Lit(`<a`)
+		o.Attr("href", base+r.Link)
+		o.Lit(`>`)
+		o.Text(title)
+		o.Lit(`</a>`)
 	} else {
-		o.text(title)
+		o.Text(title)
 	}
-	o.lit(`</h2><p class="meta"><code class="id">`)
+	o.Lit(`</h2><p class="meta"><code class="id">`)
 	if r.External != "" {
-		o.text(oneLine(r.External, labelBytes))
+		o.Text(markup.OneLine(r.External, markup.LabelBytes))
 	} else {
-		o.text(r.ID)
+		o.Text(r.ID)
 	}
-	o.lit(`</code>`)
+	o.Lit(`</code>`)
 	switch {
 	case r.Deleted:
-		o.lit(`<span class="tag">deleted</span>`)
+		o.Lit(`<span class="tag">deleted</span>`)
 	case r.Running:
-		o.lit(`<span class="state streaming">writing</span>`)
+		o.Lit(`<span class="state streaming">writing</span>`)
 	}
 	if r.Public != "" {
-		o.lit(`<a class="public"`)
-		o.attr("href", base+r.Public)
-		o.lit(`>public share</a>`)
+		o.Lit(`<a class="public"`)
+		o.Attr("href", base+r.Public)
+		o.Lit(`>public share</a>`)
 	}
 	if r.Updated != 0 {
-		o.lit(`<span>changed `)
-		o.time(r.Updated)
-		if by := oneLine(r.By, labelBytes); by != "" {
-			o.lit(` by <bdi>`)
-			o.text(by)
-			o.lit(`</bdi>`)
+		o.Lit(`<span>changed `)
+		o.Time(r.Updated)
+		if by := markup.OneLine(r.By, markup.LabelBytes); by != "" {
+			o.Lit(` by <bdi>`)
+			o.Text(by)
+			o.Lit(`</bdi>`)
 		}
-		o.lit(`</span>`)
+		o.Lit(`</span>`)
 	}
 	if r.Created != 0 {
-		o.lit(`<span>begun `)
-		o.time(r.Created)
-		o.lit(`</span>`)
+		o.Lit(`<span>begun `)
+		o.Time(r.Created)
+		o.Lit(`</span>`)
 	}
-	o.lit(`<span>cursor `)
-	o.text(strconv.FormatUint(r.Cursor, 10))
-	o.lit(`</span>`)
+	o.Lit(`<span>cursor `)
+	o.Text(strconv.FormatUint(r.Cursor, 10))
+	o.Lit(`</span>`)
 	if r.Bytes > 0 {
-		o.element("span", "size", bytesText(int(r.Bytes)))
+		o.Element("span", "size", markup.BytesText(int(r.Bytes)))
 	}
-	o.lit(`</p></li>`)
+	o.Lit(`</p></li>`)
 }
 
 // choice writes a select with constant options.
-func choice(o *out, label, name markup, chosen string, options [][2]markup) {
-	o.lit(`<label>`, label, `<select name="`, name, `">`)
+func choice(o *markup.Out, label, name markup.HTML, chosen string, options [][2]markup.HTML) {
+	o.Lit(`<label>`, label, `<select name="`, name, `">`)
 	for _, opt := range options {
-		o.lit(`<option value="`, opt[0], `"`)
+		o.Lit(`<option value="`, opt[0], `"`)
 		if string(opt[0]) == chosen {
-			o.lit(` selected`)
+			o.Lit(` selected`)
 		}
-		o.lit(`>`, opt[1], `</option>`)
+		o.Lit(`>`, opt[1], `</option>`)
 	}
-	o.lit(`</select></label>`)
+	o.Lit(`</select></label>`)
 }
 
 // pageLinks writes the links to a list's first page and its next one; each may be "".
-func pageLinks(o *out, base, first, next string) {
+func pageLinks(o *markup.Out, base, first, next string) {
 	if first != "" || next != "" {
-		o.lit(`<nav class="pages" aria-label="Pages">`)
+		o.Lit(`<nav class="pages" aria-label="Pages">`)
 		pageLink(o, base, first, "first", "From the start")
 		pageLink(o, base, next, "next", "More")
-		o.lit(`</nav>`)
+		o.Lit(`</nav>`)
 	}
 }
 
-func pageLink(o *out, base, to string, rel, text markup) {
+func pageLink(o *markup.Out, base, to string, rel, text markup.HTML) {
 	if to == "" {
 		return
 	}
-	o.lit(`<a class="button" rel="`, rel, `"`)
-	o.attr("href", base+to)
-	o.lit(`>`, text, `</a>`)
+	o.Lit(`<a class="button" rel="`, rel, `"`)
+	o.Attr("href", base+to)
+	o.Lit(`>`, text, `</a>`)
 }

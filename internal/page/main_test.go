@@ -4,9 +4,11 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 )
 
 func TestMain(m *testing.M) {
-	codeTime = time.Minute
+	markup.CodeTime = time.Minute
 	os.Exit(m.Run())
 }

@@ -3,108 +3,108 @@ package page
 // A message: its head, its parts, and a foot for errors and changes.
 
 import (
-	"strconv"
-
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // messageOpen writes a message up to its parts. The values that the totals sum up are also
 // attributes: the script sums them up again when they change.
-func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) {
+func messageOpen(o *markup.Out, id string, ord session.Ord, p fields.Value, t *session.Turn) {
 	who, class := speaker(p)
-	o.lit(`<article class="msg `, class, `"`)
+	o.Lit(`<article class="msg `, class, `"`)
 	messageAttrs(o, id, ord, p)
 	if t == nil && unfinished(p) {
-		o.lit(` data-open`) // the script offers to stop it
+		o.Lit(` data-open`) // the script offers to stop it
 	}
-	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
-	o.lit(`><header class="head"><h2>`)
-	o.text(who)
-	o.lit(`</h2>`)
+	used, began, ended := tokensOf(p), p.At("time", "created").Millis(), p.At("time", "completed").Millis()
+	o.Lit(`><header class="head"><h2>`)
+	o.Text(who)
+	o.Lit(`</h2>`)
 	turn(o, t)
-	o.lit(`<p class="meta">`)
-	if agent := p.at("agent").label(); agent != "" && class != "user" {
-		o.element("span", "agent", agent)
-	} else if mode := p.at("mode").label(); mode != "" && class != "user" {
-		o.element("span", "agent", mode)
+	o.Lit(`<p class="meta">`)
+	if agent := p.At("agent").Label(); agent != "" && class != "user" {
+		o.Element("span", "agent", agent)
+	} else if mode := p.At("mode").Label(); mode != "" && class != "user" {
+		o.Element("span", "agent", mode)
 	}
-	if p.at("summary").Raw == "true" {
-		o.lit(`<span class="tag">summary</span>`)
+	if p.At("summary").Raw == "true" {
+		o.Lit(`<span class="tag">summary</span>`)
 	}
 	if class != "user" { // the user addresses the model; the answer names it
-		o.element("span", "model", modelName(p))
+		o.Element("span", "model", modelName(p))
 	}
-	o.clock(began)
-	o.element("span", "took", spanText(began, ended))
+	o.Clock(began)
+	o.Element("span", "took", markup.SpanText(began, ended))
 	if used.any() {
-		o.lit(`<span class="tokens"`)
-		o.attr("title", used.detail())
-		o.lit(`>`)
-		o.text(countText(used.in + used.out + used.reasoning + used.read + used.write))
-		o.lit(` tokens</span>`)
+		o.Lit(`<span class="tokens"`)
+		o.Attr("title", used.detail())
+		o.Lit(`>`)
+		o.Text(markup.CountText(used.in + used.out + used.reasoning + used.read + used.write))
+		o.Lit(` tokens</span>`)
 	}
-	o.element("span", "cost", costText(p.at("cost").number()))
-	if finish := p.at("finish").label(); finish != "" && finish != "stop" && finish != "tool-calls" {
-		o.element("span", "tag", finish)
+	o.Element("span", "cost", markup.CostText(p.At("cost").Number()))
+	if finish := p.At("finish").Label(); finish != "" && finish != "stop" && finish != "tool-calls" {
+		o.Element("span", "tag", finish)
 	}
-	o.lit(`</p>`)
-	o.link(messageID(id), "message")
-	o.lit(`</header><div class="parts">`)
+	o.Lit(`</p>`)
+	o.Link(messageID(id), "message")
+	o.Lit(`</header><div class="parts">`)
 }
 
 // messageAttrs writes the attributes of a message besides its class, which is open.
-func messageAttrs(o *out, id string, ord session.Ord, p fields) {
-	o.attr("id", messageID(id))
-	o.attr("data-key", session.MessageKey(id))
-	o.ord(ord)
-	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
+func messageAttrs(o *markup.Out, id string, ord session.Ord, p fields.Value) {
+	o.Attr("id", messageID(id))
+	o.Attr("data-key", session.MessageKey(id))
+	ordAttr(o, ord)
+	used, began, ended := tokensOf(p), p.At("time", "created").Millis(), p.At("time", "completed").Millis()
 	for _, sum := range []struct {
-		name markup
+		name markup.HTML
 		n    float64
-	}{{"data-in", used.in + used.read}, {"data-out", used.out}, {"data-reasoning", used.reasoning}, {"data-cost", p.at("cost").number()},
+	}{{"data-in", used.in + used.read}, {"data-out", used.out}, {"data-reasoning", used.reasoning}, {"data-cost", p.At("cost").Number()},
 		{"data-began", float64(began)}, {"data-ended", float64(ended)}} {
 		if sum.n != 0 {
-			o.attr(sum.name, plainNumber(sum.n))
+			o.Attr(sum.name, markup.PlainNumber(sum.n))
 		}
 	}
 }
 
-// ord writes a block's position in the session's order, for the script.
-func (o *out) ord(ord session.Ord) {
+// ordAttr writes a block's position in the session's order, for the script.
+func ordAttr(o *markup.Out, ord session.Ord) {
 	if ord != (session.Ord{}) {
-		o.attr("data-ord", strconv.FormatUint(ord.At, 10)+"."+strconv.FormatUint(ord.Index, 10))
+		position(o, "data-ord", ord)
 	}
 }
 
 // orphanOpen writes a message of which only parts are known; the first has the position ord.
-func orphanOpen(o *out, id string, ord session.Ord) {
-	o.lit(`<article class="msg orphan"`)
-	o.attr("id", messageID(id))
-	o.attr("data-key", session.MessageKey(id))
-	o.ord(ord)
-	o.lit(`><div class="parts">`)
+func orphanOpen(o *markup.Out, id string, ord session.Ord) {
+	o.Lit(`<article class="msg orphan"`)
+	o.Attr("id", messageID(id))
+	o.Attr("data-key", session.MessageKey(id))
+	ordAttr(o, ord)
+	o.Lit(`><div class="parts">`)
 }
 
 // messageClose writes the content below a message's parts, and its end.
-func messageClose(o *out, p fields) {
-	o.lit(`</div>`)
-	failure, changed := p.at("error"), p.at("summary", "diffs")
-	unknown := p.IsObject() && p.at("role").text() == ""
-	if !failure.empty() || !changed.empty() || unknown || !p.at("summary", "body").empty() {
-		o.lit(`<footer class="foot">`)
+func messageClose(o *markup.Out, p fields.Value) {
+	o.Lit(`</div>`)
+	failure, changed := p.At("error"), p.At("summary", "diffs")
+	unknown := p.IsObject() && p.At("role").Text() == ""
+	if !failure.Empty() || !changed.Empty() || unknown || !p.At("summary", "body").Empty() {
+		o.Lit(`<footer class="foot">`)
 		errorBox(o, failure)
-		o.element("p", "gist", oneLine(p.at("summary", "body").text(), 4*labelBytes))
+		o.Element("p", "gist", markup.OneLine(p.At("summary", "body").Text(), 4*markup.LabelBytes))
 		changeSet(o, changed)
-		if unknown && !p.empty() {
+		if unknown && !p.Empty() {
 			rawCard(o, "Message", "", p)
 		}
-		o.lit(`</footer>`)
+		o.Lit(`</footer>`)
 	}
-	o.lit(`</article>`)
+	o.Lit(`</article>`)
 }
 
 // speaker returns a message's author, in words and as a class.
-func speaker(p fields) (who string, class markup) {
+func speaker(p fields.Value) (who string, class markup.HTML) {
 	switch r := role(p); r {
 	case "user":
 		return "User", "user"
@@ -115,110 +115,143 @@ func speaker(p fields) (who string, class markup) {
 	case "":
 		return "Message", "other"
 	default:
-		return oneLine(r, 40), "other"
+		return markup.OneLine(r, 40), "other"
 	}
 }
 
 // modelName returns the model that a message names, with its provider; "" for none.
-func modelName(p fields) string {
-	provider, id := p.at("providerID"), p.at("modelID")
-	if id.empty() {
-		provider, id = p.at("model", "providerID"), p.at("model", "modelID")
+func modelName(p fields.Value) string {
+	provider, id := p.At("providerID"), p.At("modelID")
+	if id.Empty() {
+		provider, id = p.At("model", "providerID"), p.At("model", "modelID")
 	}
-	if id.empty() {
-		id = p.at("model", "id")
+	if id.Empty() {
+		id = p.At("model", "id")
 	}
-	if id.empty() && !p.at("model").IsObject() {
-		id = p.at("model")
+	if id.Empty() && !p.At("model").IsObject() {
+		id = p.At("model")
 	}
 	switch {
-	case id.empty():
+	case id.Empty():
 		return ""
-	case provider.empty():
-		return id.label()
+	case provider.Empty():
+		return id.Label()
 	}
-	return provider.label() + "/" + id.label()
+	return provider.Label() + "/" + id.Label()
 }
 
 // turn writes the state of a turn; an empty element if it has none, which the script reads as
 // unchanged.
-func turn(o *out, t *session.Turn) {
-	o.lit(`<span class="turn">`)
+func turn(o *markup.Out, t *session.Turn) {
+	o.Lit(`<span class="turn">`)
 	if t != nil {
 		turnState(o, t.Status.String())
 	}
-	o.lit(`</span>`)
+	o.Lit(`</span>`)
 }
 
 // turnState writes a turn's state by its name in the session's events.
-func turnState(o *out, status string) {
+func turnState(o *markup.Out, status string) {
 	switch status {
 	case "streaming":
-		o.lit(`<span class="state streaming">writing</span>`)
+		o.Lit(`<span class="state streaming">writing</span>`)
 	case "interrupted":
-		o.lit(`<span class="state interrupted" title="Its writer was not heard from; it may go on">interrupted</span>`)
+		o.Lit(`<span class="state interrupted" title="Its writer was not heard from; it may go on">interrupted</span>`)
 	case "failed":
-		o.lit(`<span class="state failed">failed</span>`)
+		o.Lit(`<span class="state failed">failed</span>`)
 	case "aborted":
-		o.lit(`<span class="state aborted">aborted</span>`)
+		o.Lit(`<span class="state aborted">aborted</span>`)
 	case "completed":
-		o.lit(`<span class="state completed">completed</span>`)
+		o.Lit(`<span class="state completed">completed</span>`)
 	}
 }
 
 // errorBox writes an error as messages, steps and tools have them: text, or an object with a name
 // and a message at some depth.
-func errorBox(o *out, e fields) {
-	if e.empty() {
+func errorBox(o *markup.Out, e fields.Value) {
+	if e.Empty() {
 		return
 	}
-	name, message := "", e.text()
+	name, message := "", e.Text()
 	if e.IsObject() {
-		name = e.at("name").label()
+		name = e.At("name").Label()
 		message = ""
-		for _, at := range []fields{e.at("data", "message"), e.at("message"), e.at("error"), e.at("data")} {
-			if !at.empty() {
-				message = at.text()
+		for _, at := range []fields.Value{e.At("data", "message"), e.At("message"), e.At("error"), e.At("data")} {
+			if !at.Empty() {
+				message = at.Text()
 				break
 			}
 		}
 		if message == "" && name == "" {
-			message = indented(cutBytes(e.Raw, shownBytes), shownBytes)
+			message = fields.Indented(markup.CutBytes(e.Raw, markup.ShownBytes), markup.ShownBytes)
 		}
 	}
-	o.lit(`<div class="error"><strong>`)
+	o.Lit(`<div class="error"><strong>`)
 	if name == "" {
 		name = "Error"
 	}
-	o.text(name)
-	o.lit(`</strong>`)
+	o.Text(name)
+	o.Lit(`</strong>`)
 	if message != "" {
-		o.lit(`<pre dir="auto">`)
-		o.shown(message)
-		o.lit(`</pre>`)
-		o.clipped(len(message))
+		o.Lit(`<pre dir="auto">`)
+		o.Shown(message)
+		o.Lit(`</pre>`)
+		o.Clipped(len(message))
 	}
-	o.lit(`</div>`)
+	o.Lit(`</div>`)
 }
 
 // rawCard writes JSON in a folded card; what is its caption.
-func rawCard(o *out, name, what string, p fields) {
-	o.lit(`<details class="card raw"><summary><span class="name">`)
-	o.text(name)
-	o.lit(`</span><span class="what" dir="auto">`)
+func rawCard(o *markup.Out, name, what string, p fields.Value) {
+	o.Lit(`<details class="card raw"><summary><span class="name">`)
+	o.Text(name)
+	o.Lit(`</span><span class="what" dir="auto">`)
 	if what == "" {
 		what = "JSON"
 	}
-	o.text(what)
-	o.lit(`</span></summary><div class="body">`)
+	o.Text(what)
+	o.Lit(`</span></summary><div class="body">`)
 	rawJSON(o, p)
-	o.lit(`</div></details>`)
+	o.Lit(`</div></details>`)
 }
 
 // rawJSON writes indented JSON.
-func rawJSON(o *out, p fields) {
-	o.lit(`<pre class="json">`)
-	o.text(indented(p.Raw, shownBytes))
-	o.lit(`</pre>`)
-	o.clipped(len(p.Raw))
+func rawJSON(o *markup.Out, p fields.Value) {
+	o.Lit(`<pre class="json">`)
+	o.Text(fields.Indented(p.Raw, markup.ShownBytes))
+	o.Lit(`</pre>`)
+	o.Clipped(len(p.Raw))
+}
+
+// role returns a message's role.
+func role(p fields.Value) string { return p.At("role").Text() }
+
+// tokens are the token counts of a message or step.
+type tokens struct{ in, out, reasoning, read, write float64 }
+
+func tokensOf(p fields.Value) tokens {
+	t := p.At("tokens")
+	return tokens{t.At("input").Number(), t.At("output").Number(), t.At("reasoning").Number(),
+		t.At("cache", "read").Number(), t.At("cache", "write").Number()}
+}
+
+func (t tokens) any() bool { return t != tokens{} }
+
+// detail formats the token counts.
+func (t tokens) detail() string {
+	s := markup.CountText(t.in) + " in, " + markup.CountText(t.out) + " out"
+	for _, more := range []struct {
+		n    float64
+		what string
+	}{{t.reasoning, " reasoning"}, {t.read, " read from cache"}, {t.write, " written to cache"}} {
+		if more.n != 0 {
+			s += ", " + markup.CountText(more.n) + more.what
+		}
+	}
+	return s
+}
+
+// unfinished reports whether a message is an unfinished answer.
+func unfinished(p fields.Value) bool {
+	return role(p) == "assistant" && p.At("time", "completed").Millis() == 0 && p.At("error").Empty()
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -33,8 +35,8 @@ type Head struct {
 // Doc is a session's page in progress.
 type Doc struct {
 	w   io.Writer
-	err error // of the first write that failed; nothing is written after it
-	o   out   // output of the present call; empty between calls
+	err error      // of the first write that failed; nothing is written after it
+	o   markup.Out // output of the present call; empty between calls
 
 	at       place
 	message  *session.Entry // the open message; nil for an orphan's
@@ -71,7 +73,7 @@ const (
 // Start writes the document's head and the content above the first message to w. Each call writes
 // once, so w may be flushed between calls.
 func Start(w io.Writer, h Head) *Doc {
-	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
+	if h.Title = markup.OneLine(h.Title, markup.LabelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
 	d := &Doc{w: w, share: h.Share, revert: h.State.Revert, may: h.May, all: h.All}
@@ -89,15 +91,15 @@ func Start(w io.Writer, h Head) *Doc {
 	s.cursor, s.hash = h.Cursor, h.Hash
 	s.open(&d.o)
 	sessionBar(&d.o, h)
-	d.o.lit(`<div class="frame">`)
+	d.o.Lit(`<div class="frame">`)
 	if s.live {
 		find(&d.o, h.Live)
 	}
-	d.o.lit(`<main id="session" tabindex="-1">`)
+	d.o.Lit(`<main id="session" tabindex="-1">`)
 	info(&d.o, h.Info)
 	lacks(&d.o, h.Share)
 	about(&d.o, h.Base, &h.State)
-	d.o.lit(`<div id="log">`)
+	d.o.Lit(`<div id="log">`)
 	d.flush()
 	return d
 }
@@ -106,7 +108,7 @@ func Start(w io.Writer, h Head) *Doc {
 func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	d.close()
 	d.at, d.message, d.id = inMessage, m, strings.TrimPrefix(m.Key, session.MessageKey(""))
-	p := read(m.Payload)
+	p := fields.Read(m.Payload)
 	d.user = role(p) == "user"
 	d.open = unfinished(p)
 	messageOpen(&d.o, d.id, m.Ord, p, t)
@@ -121,12 +123,12 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 func (d *Doc) Part(p *session.Entry) {
 	id, _ := partOf(p.Key)
 	d.begin(id, p.Ord)
-	fields := read(p.Payload)
-	d.running = d.running || running(fields)
-	part(&d.o, p, fields)
+	v := fields.Read(p.Payload)
+	d.running = d.running || running(v)
+	part(&d.o, p, v)
 	d.shown++
-	d.totals.part(fields)
-	d.contents.part(d.id, fields)
+	d.totals.part(v)
+	d.contents.part(d.id, v)
 	d.flush()
 }
 
@@ -145,7 +147,7 @@ func (d *Doc) Requests(list []*session.RequestInfo) {
 		return
 	}
 	if d.endLog(); d.at != inRequests {
-		d.o.lit(`<section id="requests" aria-label="Requests" aria-live="polite">`)
+		d.o.Lit(`<section id="requests" aria-label="Requests" aria-live="polite">`)
 		d.at = inRequests
 	}
 	for _, r := range list {
@@ -170,11 +172,11 @@ func (d *Doc) Rest(entries []*session.EntryInfo) {
 // follow.
 func (d *Doc) Over(f *fault.Error) {
 	d.rest()
-	d.o.lit(`<div class="error ended" id="ended" role="alert"><strong>`)
-	d.o.text(overTitle(f.Code))
-	d.o.lit(`</strong><p>`)
-	d.o.text(oneLine(f.Message, 4*labelBytes))
-	d.o.lit(`</p></div>`)
+	d.o.Lit(`<div class="error ended" id="ended" role="alert"><strong>`)
+	d.o.Text(overTitle(f.Code))
+	d.o.Lit(`</strong><p>`)
+	d.o.Text(markup.OneLine(f.Message, 4*markup.LabelBytes))
+	d.o.Lit(`</p></div>`)
 	d.flush()
 }
 
@@ -182,12 +184,12 @@ func (d *Doc) Over(f *fault.Error) {
 // write.
 func (d *Doc) End() error {
 	d.rest()
-	d.o.lit(`</section>`)
+	d.o.Lit(`</section>`)
 	composer(&d.o, d.may)
-	d.o.lit(`</main>`)
+	d.o.Lit(`</main>`)
 	d.totals.left = d.left
 	d.contents.write(&d.o, &d.totals, d.closes)
-	d.o.lit(`</div>`)
+	d.o.Lit(`</div>`)
 	overlays(&d.o)
 	shellClose(&d.o)
 	d.flush()
@@ -197,9 +199,9 @@ func (d *Doc) End() error {
 // close ends the open message, if there is one.
 func (d *Doc) close() {
 	if d.at == inMessage {
-		var p fields
+		var p fields.Value
 		if d.message != nil {
-			p = read(d.message.Payload)
+			p = fields.Read(d.message.Payload)
 		}
 		messageClose(&d.o, p)
 		d.at, d.message = inLog, nil
@@ -210,7 +212,7 @@ func (d *Doc) close() {
 func (d *Doc) endLog() {
 	if d.at < afterLog {
 		d.close()
-		d.o.lit(`</div>`)
+		d.o.Lit(`</div>`)
 		d.leftOut()
 		reverted(&d.o, &d.revert, slices.Contains(d.may, "revert"))
 		silence(&d.o, d.share, d.open || d.running)
@@ -222,29 +224,25 @@ func (d *Doc) endLog() {
 func (d *Doc) rest() {
 	if d.at != inRest {
 		if d.endLog(); d.at == inRequests {
-			d.o.lit(`</section>`)
+			d.o.Lit(`</section>`)
 		}
-		d.o.lit(`<section id="rest" aria-label="Changes and models">`)
+		d.o.Lit(`<section id="rest" aria-label="Changes and models">`)
 		d.at = inRest
 	}
 }
 
-// keepBytes is the largest buffer reused by the next call.
-const keepBytes = 64 << 10
+// pageTime bounds the highlighting of a whole page's code.
+const pageTime = 10 * time.Second
 
+// flush writes what the present call has made.
 func (d *Doc) flush() {
-	if d.err == nil && len(d.o.b) > 0 {
-		_, d.err = d.w.Write(d.o.b)
+	if b := d.o.Bytes(); d.err == nil && len(b) > 0 {
+		_, d.err = d.w.Write(b)
 	}
-	d.bytes += len(d.o.b)
-	kept := d.o.b[:0]
-	if cap(kept) > keepBytes {
-		kept = nil
-	}
-	d.spent += d.o.spent
-	d.o = out{b: kept}
-	if d.spent > pageTime {
-		d.o.spent, d.spent = codeTime+1, pageTime+1 // code is no longer highlighted
+	d.bytes += len(d.o.Bytes())
+	if d.spent += d.o.Reset(); d.spent > pageTime {
+		d.o.StopHighlighting()
+		d.spent = pageTime + 1
 	}
 }
 
@@ -252,13 +250,13 @@ func (d *Doc) flush() {
 // the diff, a model, a value of an own kind. by is the last change of an own kind's value; t is the
 // turn of its message, nil if unknown or none.
 func Block(e *session.Entry, by session.Change, t *session.Turn) []byte {
-	var o out
+	var o markup.Out
 	block(&o, e, by, t)
-	return o.b
+	return o.Bytes()
 }
 
-func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
-	p := read(e.Payload)
+func block(o *markup.Out, e *session.Entry, by session.Change, t *session.Turn) {
+	p := fields.Read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
 	case err != nil, k.Own():
@@ -279,7 +277,8 @@ func block(o *out, e *session.Entry, by session.Change, t *session.Turn) {
 
 // messageID returns the element id of a message, partID that of a part: no other ids have these
 // prefixes.
-func messageID(message string) string    { return "m-" + message }
+func messageID(message string) string { return "m-" + message }
+
 func partID(message, part string) string { return "p-" + message + "/" + part }
 
 // untitled is the title of a session without one.
@@ -288,7 +287,7 @@ const untitled = "Untitled session"
 // titleOf returns the title in a session's info, which may be nil.
 func titleOf(info *session.Entry) string {
 	if info != nil {
-		if title := oneLine(read(info.Payload).at("title").text(), labelBytes); title != "" {
+		if title := markup.OneLine(fields.Read(info.Payload).At("title").Text(), markup.LabelBytes); title != "" {
 			return title
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -23,59 +25,59 @@ const maxAsked = 256 << 10
 
 // Request returns the HTML of a request's card: asked is what was asked, state what became of it, nil if nothing did.
 func Request(asked, state *session.Entry) []byte {
-	var o out
+	var o markup.Out
 	request(&o, asked, state)
-	return o.b
+	return o.Bytes()
 }
 
-func request(o *out, asked, state *session.Entry) {
+func request(o *markup.Out, asked, state *session.Entry) {
 	id, _, _ := session.RequestOf(asked.Key)
-	p := read(asked.Payload)
-	var s fields
+	p := fields.Read(asked.Payload)
+	var s fields.Value
 	if state != nil {
-		s = read(state.Payload)
+		s = fields.Read(state.Payload)
 	}
-	now := cmp.Or(s.at("state").text(), string(session.RequestOpen))
-	o.lit(`<section class="extra request"`)
-	o.attr("id", restID(asked.Key))
-	o.attr("data-key", asked.Key)
-	o.attr("data-request", id)
-	o.attr("data-kind", p.at("kind").text())
-	o.attr("data-state", now)
-	o.attr("data-digest", p.at("digest").text())
-	o.attr("data-under", p.at("by", "ref").text())
+	now := cmp.Or(s.At("state").Text(), string(session.RequestOpen))
+	o.Lit(`<section class="extra request"`)
+	o.Attr("id", restID(asked.Key))
+	o.Attr("data-key", asked.Key)
+	o.Attr("data-request", id)
+	o.Attr("data-kind", p.At("kind").Text())
+	o.Attr("data-state", now)
+	o.Attr("data-digest", p.At("digest").Text())
+	o.Attr("data-under", p.At("by", "ref").Text())
 	whole := len(asked.Payload) <= maxAsked
 	if whole {
-		o.lit(` data-whole`)
+		o.Lit(` data-whole`)
 	}
-	o.lit(`><div class="card"><h3><span class="name">`)
-	o.text(requestName(p.at("kind").label()))
-	o.lit(`</span><span class="what" dir="auto">`)
-	o.text(oneLine(cmp.Or(p.at("by", "actor").text(), "unknown"), labelBytes))
-	o.lit(`</span>`)
-	if at := p.at("at").millis(); at != 0 {
-		o.lit(`<span class="took">`)
-		o.time(at)
-		o.lit(`</span>`)
+	o.Lit(`><div class="card"><h3><span class="name">`)
+	o.Text(requestName(p.At("kind").Label()))
+	o.Lit(`</span><span class="what" dir="auto">`)
+	o.Text(markup.OneLine(cmp.Or(p.At("by", "actor").Text(), "unknown"), markup.LabelBytes))
+	o.Lit(`</span>`)
+	if at := p.At("at").Millis(); at != 0 {
+		o.Lit(`<span class="took">`)
+		o.Time(at)
+		o.Lit(`</span>`)
 	}
-	o.lit(`</h3><div class="body">`)
+	o.Lit(`</h3><div class="body">`)
 	if whole {
-		askedFor(o, p.at("payload"))
+		askedFor(o, p.At("payload"))
 	} else {
-		o.lit(`<p class="clip">It has `)
-		o.text(bytesText(len(asked.Payload)))
-		o.lit(` and is not shown here: mooring session requests has it.</p>`)
+		o.Lit(`<p class="clip">It has `)
+		o.Text(markup.BytesText(len(asked.Payload)))
+		o.Lit(` and is not shown here: mooring session requests has it.</p>`)
 	}
-	if m := p.at("message").text(); m != "" {
-		o.lit(`<p class="note">About <a`)
-		o.attr("href", "#"+messageID(cutBytes(m, 200)))
-		o.lit(`>this answer</a></p>`)
+	if m := p.At("message").Text(); m != "" {
+		o.Lit(`<p class="note">About <a`)
+		o.Attr("href", "#"+messageID(markup.CutBytes(m, 200)))
+		o.Lit(`>this answer</a></p>`)
 	}
 	choices(o, p, s)
 	became(o, now, p, s)
-	o.lit(`<p class="note under">Asked under <code>`)
-	o.text(oneLine(p.at("by", "ref").text(), labelBytes))
-	o.lit(`</code></p></div></div></section>`)
+	o.Lit(`<p class="note under">Asked under <code>`)
+	o.Text(markup.OneLine(p.At("by", "ref").Text(), markup.LabelBytes))
+	o.Lit(`</code></p></div></div></section>`)
 }
 
 // requestName returns what a kind of requests is called.
@@ -95,47 +97,49 @@ func requestName(kind string) string {
 
 // askedFor writes all of what is asked: a text, a command and a diff as such, and the JSON of what has more members, or has
 // characters that cannot be seen as they are. Who answers has seen what the digest is of.
-func askedFor(o *out, p fields) {
-	if p.empty() {
+func askedFor(o *markup.Out, p fields.Value) {
+	if p.Empty() {
 		return
 	}
 	plain, same := false, true
 	for _, name := range []string{"text", "title"} {
-		if text := p.at(name); text.Type == gjson.String {
-			o.lit(`<p class="said" dir="auto">`)
-			o.text(text.text())
-			o.lit(`</p>`)
-			plain, same = true, same && seen(text.text())
+		if text := p.At(name); text.Type == gjson.String {
+			o.Lit(`<p class="said" dir="auto">`)
+			o.Text(text.Text())
+			o.Lit(`</p>`)
+			plain, same = true, same && seen(text.Text())
 		}
 	}
-	if command := p.at("command"); command.Type == gjson.String {
-		o.lit(`<pre class="command" dir="ltr"><code>`)
-		o.text(command.text())
-		o.lit(`</code></pre>`)
-		plain, same = true, same && seen(command.text())
+	if command := p.At("command"); command.Type == gjson.String {
+		o.Lit(`<pre class="command" dir="ltr"><code>`)
+		o.Text(command.Text())
+		o.Lit(`</code></pre>`)
+		plain, same = true, same && seen(command.Text())
 	}
-	if diff := p.at("diff"); !diff.empty() {
+	if diff := p.At("diff"); !diff.Empty() {
 		changes(o, diff)
 	}
 	members := 0
-	p.ForEach(func(_, _ result) bool { members++; return true })
+	p.ForEach(func(_, _ gjson.Result) bool { members++; return true })
 	if plain && same && members == 1 {
 		return
 	}
-	text := indented(p.Raw, 4*maxAsked)
+	text := fields.Indented(p.Raw, 4*maxAsked)
 	if len(text) > 4*maxAsked-utf8.UTFMax { // it may be cut: nesting makes much of little
 		text = p.Raw
 	}
-	o.lit(`<pre class="asked" dir="ltr" tabindex="0"><code>`)
-	o.text(escapeUnseen(text))
-	o.lit(`</code></pre>`)
+	o.Lit(`<pre class="asked" dir="ltr" tabindex="0"><code>`)
+	o.Text(escapeUnseen(text))
+	o.Lit(`</code></pre>`)
 }
 
 // seen reports whether all characters of a text are seen on a page.
-func seen(s string) bool { return clean(s) == s && !strings.ContainsFunc(s, unseen) }
+func seen(s string) bool { return markup.Clean(s) == s && !strings.ContainsFunc(s, unseen) }
 
 // unseen reports whether a character is not seen on a page as it is.
-func unseen(r rune) bool { return r == 0x7f || r > 0x7f && (unwanted(r) || unicode.Is(unicode.Cf, r)) }
+func unseen(r rune) bool {
+	return r == 0x7f || r > 0x7f && (markup.Unwanted(r) || unicode.Is(unicode.Cf, r))
+}
 
 // escapeUnseen returns a JSON text with escapes for the characters that are not seen.
 func escapeUnseen(text string) string {
@@ -156,93 +160,93 @@ func escapeUnseen(text string) string {
 }
 
 // choices writes the answers that a request offers, and which was chosen.
-func choices(o *out, p, s fields) {
-	list := p.at("choices")
+func choices(o *markup.Out, p, s fields.Value) {
+	list := p.At("choices")
 	if !list.IsArray() {
 		return
 	}
-	o.lit(`<ul class="choices">`)
-	chosen := s.at("choice").text()
-	list.ForEach(func(_, v result) bool {
-		c := value(v)
-		id := c.at("id").text()
-		o.lit(`<li`)
-		o.attr("data-choice", id)
+	o.Lit(`<ul class="choices">`)
+	chosen := s.At("choice").Text()
+	list.ForEach(func(_, v gjson.Result) bool {
+		c := fields.Of(v)
+		id := c.At("id").Text()
+		o.Lit(`<li`)
+		o.Attr("data-choice", id)
 		if id == chosen && chosen != "" {
-			o.lit(` class="chosen"`)
+			o.Lit(` class="chosen"`)
 		}
-		o.lit(` dir="auto">`)
-		o.text(oneLine(cmp.Or(c.at("label").text(), id), labelBytes))
-		o.lit(`</li>`)
+		o.Lit(` dir="auto">`)
+		o.Text(markup.OneLine(cmp.Or(c.At("label").Text(), id), markup.LabelBytes))
+		o.Lit(`</li>`)
 		return true
 	})
-	o.lit(`</ul>`)
+	o.Lit(`</ul>`)
 }
 
 // became writes what became of a request.
-func became(o *out, now string, p, s fields) {
-	o.lit(`<p class="became" dir="auto">`)
-	by := oneLine(cmp.Or(s.at("by", "actor").text(), s.at("by", "ref").text()), labelBytes)
+func became(o *markup.Out, now string, p, s fields.Value) {
+	o.Lit(`<p class="became" dir="auto">`)
+	by := markup.OneLine(cmp.Or(s.At("by", "actor").Text(), s.At("by", "ref").Text()), markup.LabelBytes)
 	switch session.RequestState(now) {
 	case session.RequestOpen:
-		o.lit(`Open`)
-		if until := p.at("expires_at").millis(); until != 0 {
-			o.lit(` until `)
-			o.time(until)
+		o.Lit(`Open`)
+		if until := p.At("expires_at").Millis(); until != 0 {
+			o.Lit(` until `)
+			o.Time(until)
 		}
 	case session.RequestClaimed:
-		o.lit(`Being worked on by `)
-		o.text(by)
+		o.Lit(`Being worked on by `)
+		o.Text(by)
 	case session.RequestAnswered:
-		o.lit(`Answered by `)
-		o.text(by)
+		o.Lit(`Answered by `)
+		o.Text(by)
 	case session.RequestWithdrawn:
-		o.lit(`Withdrawn`)
+		o.Lit(`Withdrawn`)
 		if by != "" {
-			o.lit(` by `)
-			o.text(by)
+			o.Lit(` by `)
+			o.Text(by)
 		}
 	case session.RequestExpired:
-		o.lit(`Expired`)
+		o.Lit(`Expired`)
 	default:
-		o.lit(`Unknown: it was handed over, and nobody knows what came of it`)
+		o.Lit(`Unknown: it was handed over, and nobody knows what came of it`)
 	}
-	if at := s.at("at").millis(); at != 0 {
-		o.lit(`, `)
-		o.time(at)
+	if at := s.At("at").Millis(); at != 0 {
+		o.Lit(`, `)
+		o.Time(at)
 	}
-	o.lit(`</p>`)
-	if reason := s.at("reason").text(); reason != "" {
-		o.lit(`<p class="note" dir="auto">`)
-		o.text(oneLine(reason, labelBytes))
-		o.lit(`</p>`)
+	o.Lit(`</p>`)
+	if reason := s.At("reason").Text(); reason != "" {
+		o.Lit(`<p class="note" dir="auto">`)
+		o.Text(markup.OneLine(reason, markup.LabelBytes))
+		o.Lit(`</p>`)
 	}
-	if answer := s.at("payload"); answer.Exists() {
-		if text := answer.at("text"); text.Type == gjson.String {
+	if answer := s.At("payload"); answer.Exists() {
+		if text := answer.At("text"); text.Type == gjson.String {
 			answer = text
 		}
-		o.lit(`<p class="said" dir="auto">`)
-		o.shown(answer.text())
-		o.lit(`</p>`)
+		o.Lit(`<p class="said" dir="auto">`)
+		o.Shown(answer.Text())
+		o.Lit(`</p>`)
 	}
 }
 
 // composer writes the form by which the page asks, if its ref may; the script shows it.
-func composer(o *out, may []string) {
+func composer(o *markup.Out, may []string) {
 	prompts, stops := slices.Contains(may, "ask-prompt"), slices.Contains(may, "ask-stop")
 	if !prompts && !stops {
 		return
 	}
-	o.lit(`<form id="composer" class="script" aria-label="Ask the agent">`)
+	o.Lit(`<form id="composer" class="script" aria-label="Ask the agent">`)
 	if prompts {
-		o.lit(`<label for="prompt">Prompt</label><textarea id="prompt" name="prompt" rows="2" maxlength="60000" dir="auto" placeholder="What the agent is to do next"></textarea>`)
+		o.Lit(`<label for="prompt">Prompt</label><textarea id="prompt" name="prompt" rows="2" maxlength="60000" dir="auto" placeholder="What the agent is to do next"></textarea>`)
 	}
-	o.lit(`<ul id="queued" aria-label="Waiting to be sent" aria-live="polite"></ul><p class="refused" role="alert"></p><div class="does">`)
+	o.Lit(`<ul id="queued" aria-label="Waiting to be sent" aria-live="polite"></ul><p class="refused" role="alert"></p><div class="does">`)
 	if stops {
-		o.lit(`<button type="button" class="button danger" data-ask="stop" hidden>Stop</button>`)
+		o.Lit(`<button type="button" class="button danger" data-ask="stop" hidden>Stop</button>`)
 	}
 	if prompts {
-		o.lit(`<button class="button primary">Send</button>`)
+		o.Lit(`<button class="button primary">Send</button>`)
 	}
-	o.lit(`</div></form>`)
+	o.Lit(`</div></form>`)
 }

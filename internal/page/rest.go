@@ -3,6 +3,8 @@ package page
 // A session's entries besides messages: its info, its diff, its models.
 
 import (
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -10,83 +12,83 @@ import (
 func restID(key string) string { return "k-" + key }
 
 // restOpen begins the element of an entry that is neither message nor part.
-func restOpen(o *out, e *session.Entry) {
-	o.lit(`<section class="extra"`)
-	o.attr("id", restID(e.Key))
-	o.attr("data-key", e.Key)
-	o.lit(`>`)
+func restOpen(o *markup.Out, e *session.Entry) {
+	o.Lit(`<section class="extra"`)
+	o.Attr("id", restID(e.Key))
+	o.Attr("data-key", e.Key)
+	o.Lit(`>`)
 }
 
 // info writes the session's info; without an entry an empty element.
-func info(o *out, e *session.Entry) {
-	o.lit(`<section class="info" id="k-session" data-key="session" aria-label="About this session">`)
+func info(o *markup.Out, e *session.Entry) {
+	o.Lit(`<section class="info" id="k-session" data-key="session" aria-label="About this session">`)
 	if e != nil {
-		p := read(e.Payload)
-		o.lit(`<dl class="facts">`)
-		fact := func(name markup, value string) {
+		p := fields.Read(e.Payload)
+		o.Lit(`<dl class="facts">`)
+		fact := func(name markup.HTML, value string) {
 			if value != "" {
-				o.lit(`<div><dt>`, name, `</dt><dd dir="auto">`)
-				o.text(value)
-				o.lit(`</dd></div>`)
+				o.Lit(`<div><dt>`, name, `</dt><dd dir="auto">`)
+				o.Text(value)
+				o.Lit(`</dd></div>`)
 			}
 		}
-		if at := p.at("time", "created").millis(); at != 0 {
-			o.lit(`<div><dt>Started</dt><dd>`)
-			o.time(at)
-			o.lit(`</dd></div>`)
+		if at := p.At("time", "created").Millis(); at != 0 {
+			o.Lit(`<div><dt>Started</dt><dd>`)
+			o.Time(at)
+			o.Lit(`</dd></div>`)
 		}
-		fact("Folder", p.at("directory").label())
-		fact("Agent", p.at("agent").label())
+		fact("Folder", p.At("directory").Label())
+		fact("Agent", p.At("agent").Label())
 		fact("Model", modelName(p))
-		if v := p.at("version").label(); v != "" {
+		if v := p.At("version").Label(); v != "" {
 			fact("opencode", v)
 		}
-		if s := p.at("summary"); s.at("files").number() > 0 {
-			o.lit(`<div><dt>Changes</dt><dd>`)
-			o.text(plural(int(min(s.at("files").number(), 1e9)), "file"))
-			changeCount(o, s.at("additions").number(), s.at("deletions").number())
-			o.lit(`</dd></div>`)
+		if s := p.At("summary"); s.At("files").Number() > 0 {
+			o.Lit(`<div><dt>Changes</dt><dd>`)
+			o.Text(markup.Plural(int(min(s.At("files").Number(), 1e9)), "file"))
+			changeCount(o, s.At("additions").Number(), s.At("deletions").Number())
+			o.Lit(`</dd></div>`)
 		}
-		o.lit(`</dl>`)
-		if m := p.at("revert", "messageID").text(); m != "" {
-			o.lit(`<p class="note warn">The session was reverted to `)
-			o.lit(`<a`)
-			o.attr("href", "#"+messageID(cutBytes(m, 200)))
-			o.lit(`>an earlier message</a>; what follows it is undone.</p>`)
+		o.Lit(`</dl>`)
+		if m := p.At("revert", "messageID").Text(); m != "" {
+			o.Lit(`<p class="note warn">The session was reverted to `)
+			o.Lit(`<a`)
+			o.Attr("href", "#"+messageID(markup.CutBytes(m, 200)))
+			o.Lit(`>an earlier message</a>; what follows it is undone.</p>`)
 		}
 	}
-	o.lit(`</section>`)
+	o.Lit(`</section>`)
 }
 
 // sessionDiff writes the session's changes of files.
-func sessionDiff(o *out, p fields) {
-	diff := p.at("diff")
+func sessionDiff(o *markup.Out, p fields.Value) {
+	diff := p.At("diff")
 	if !diff.Exists() {
 		diff = p
 	}
-	o.lit(`<section class="extra diffs" id="k-session_diff" data-key="session_diff">`)
-	if !diff.empty() {
-		o.lit(`<h2>Changes</h2>`)
+	o.Lit(`<section class="extra diffs" id="k-session_diff" data-key="session_diff">`)
+	if !diff.Empty() {
+		o.Lit(`<h2>Changes</h2>`)
 		changes(o, diff)
 	}
-	o.lit(`</section>`)
+	o.Lit(`</section>`)
 }
 
 // model writes a model's properties, folded.
-func model(o *out, e *session.Entry, p fields) {
+func model(o *markup.Out, e *session.Entry, p fields.Value) {
 	restOpen(o, e)
-	o.lit(`<details class="card model"><summary><span class="name">Model</span><span class="what">`)
-	name := p.at("name").label()
+	o.Lit(`<details class="card model"><summary><span class="name">Model</span><span class="what">`)
+	name := p.At("name").Label()
 	if name == "" {
-		name = p.at("id").label()
+		name = p.At("id").Label()
 	}
 	if name == "" {
-		name = oneLine(e.Key, labelBytes)
+		name = markup.OneLine(e.Key, markup.LabelBytes)
 	}
-	o.text(name)
-	o.lit(`</span>`)
-	o.element("span", "tag", p.at("providerID").label())
-	o.lit(`</summary><div class="body">`)
+	o.Text(name)
+	o.Lit(`</span>`)
+	o.Element("span", "tag", p.At("providerID").Label())
+	o.Lit(`</summary><div class="body">`)
 	rawJSON(o, p)
-	o.lit(`</div></details></section>`)
+	o.Lit(`</div></details></section>`)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -24,85 +25,85 @@ type shell struct {
 }
 
 // open writes a document up to the page's own content.
-func (s shell) open(o *out) {
-	o.lit(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`,
+func (s shell) open(o *markup.Out) {
+	o.Lit(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`,
 		`<meta name="robots" content="noindex"><meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark"><title>`)
-	o.text(oneLine(s.title, labelBytes))
-	o.lit(` · Mooring</title><link rel="icon" type="image/svg+xml"`)
-	o.attr("href", assetPath(s.base, "mark.svg"))
-	o.lit(`><link rel="stylesheet"`)
-	o.attr("href", assetPath(s.base, "page.css"))
-	o.lit(`><script`)
-	o.attr("src", assetPath(s.base, "theme.js"))
-	o.lit(`></script><script type="module"`)
-	o.attr("src", assetPath(s.base, "page.js"))
-	o.lit(`></script></head><body`)
-	o.attr("data-page", s.kind)
-	o.attr("data-base", s.base)
+	o.Text(markup.OneLine(s.title, markup.LabelBytes))
+	o.Lit(` · Mooring</title><link rel="icon" type="image/svg+xml"`)
+	o.Attr("href", assetPath(s.base, "mark.svg"))
+	o.Lit(`><link rel="stylesheet"`)
+	o.Attr("href", assetPath(s.base, "page.css"))
+	o.Lit(`><script`)
+	o.Attr("src", assetPath(s.base, "theme.js"))
+	o.Lit(`></script><script type="module"`)
+	o.Attr("src", assetPath(s.base, "page.js"))
+	o.Lit(`></script></head><body`)
+	o.Attr("data-page", s.kind)
+	o.Attr("data-base", s.base)
 	if s.live {
-		o.lit(` data-live`)
+		o.Lit(` data-live`)
 	}
 	if s.may != nil {
-		o.attr("data-may", strings.Join(s.may, " "))
-		o.attr("data-own", s.own)
-		o.attr("data-script", assetPath(s.base, "console.js"))
-		o.attr("data-style", assetPath(s.base, "console.css"))
+		o.Attr("data-may", strings.Join(s.may, " "))
+		o.Attr("data-own", s.own)
+		o.Attr("data-script", assetPath(s.base, "console.js"))
+		o.Attr("data-style", assetPath(s.base, "console.css"))
 	}
 	if s.kind == "session" {
-		o.attr("data-cursor", strconv.FormatUint(s.cursor, 10))
+		o.Attr("data-cursor", strconv.FormatUint(s.cursor, 10))
 		if s.hash != (session.Hash{}) {
-			o.attr("data-hash", s.hash.String())
+			o.Attr("data-hash", s.hash.String())
 		}
 	}
-	o.lit(`><a class="skip" href="#session">Skip to the content</a>`)
+	o.Lit(`><a class="skip" href="#session">Skip to the content</a>`)
 }
 
-func shellClose(o *out) { o.lit(`</body></html>`, "\n") }
+func shellClose(o *markup.Out) { o.Lit(`</body></html>`, "\n") }
 
 // mark is Mooring's logo: a bollard's ring with a line.
-const mark markup = `<svg class="mark" viewBox="0 0 24 24" width="20" height="20" aria-hidden="true"><path d="M12 8.4V21M6 12.5h12M4 14.5c.6 4 3.700 6.500 8 6.500s7.400-2.500 8-6.500" fill="none" stroke="currentColor" stroke-width="1.9" stroke-linecap="round"/><circle cx="12" cy="5.500" r="2.700" fill="none" stroke="currentColor" stroke-width="1.900"/></svg>`
+const mark markup.HTML = `<svg class="mark" viewBox="0 0 24 24" width="20" height="20" aria-hidden="true"><path d="M12 8.4V21M6 12.5h12M4 14.5c.6 4 3.700 6.500 8 6.500s7.400-2.500 8-6.500" fill="none" stroke="currentColor" stroke-width="1.9" stroke-linecap="round"/><circle cx="12" cy="5.500" r="2.700" fill="none" stroke="currentColor" stroke-width="1.900"/></svg>`
 
 // sessionBar writes the bar of a session's page: title, state, totals and the buttons, which the
 // script shows.
-func sessionBar(o *out, h Head) {
-	o.lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
-	o.text(h.Title)
-	o.lit(`</h1>`)
-	o.lit(`<p id="line"`)
+func sessionBar(o *markup.Out, h Head) {
+	o.Lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
+	o.Text(h.Title)
+	o.Lit(`</h1>`)
+	o.Lit(`<p id="line"`)
 	if h.Over != nil {
-		o.lit(` data-state="over"><span id="state" role="status">`)
+		o.Lit(` data-state="over"><span id="state" role="status">`)
 		overText(o, h.Over)
-		o.lit(`</span> `)
+		o.Lit(`</span> `)
 	} else {
-		o.lit(` data-state="still"><span id="state" role="status">As it was</span> `)
+		o.Lit(` data-state="still"><span id="state" role="status">As it was</span> `)
 	}
-	o.lit(`<span id="cursor">at cursor `)
-	o.text(strconv.FormatUint(h.Cursor, 10))
-	o.lit(`</span></p><p id="totals"></p><div class="tools">`)
+	o.Lit(`<span id="cursor">at cursor `)
+	o.Text(strconv.FormatUint(h.Cursor, 10))
+	o.Lit(`</span></p><p id="totals"></p><div class="tools">`)
 	if h.Live != "" && h.Over == nil {
-		o.lit(`<a class="button to-find" href="#find">Search</a>`)
+		o.Lit(`<a class="button to-find" href="#find">Search</a>`)
 	}
 	if slices.Contains(h.May, "access") {
-		o.lit(`<a class="button"`)
-		o.attr("href", h.Base+strings.TrimSuffix(h.Live, "/live")+"/access")
-		o.lit(`>Access</a>`)
+		o.Lit(`<a class="button"`)
+		o.Attr("href", h.Base+strings.TrimSuffix(h.Live, "/live")+"/access")
+		o.Lit(`>Access</a>`)
 	}
-	o.lit(`<a class="button to-contents" href="#contents">Contents</a>`,
+	o.Lit(`<a class="button to-contents" href="#contents">Contents</a>`,
 		`<button type="button" class="button script" data-do="fold" aria-pressed="false">Unfold all</button>`,
 		themeButton,
 		`<button type="button" class="button script icon" data-do="help" aria-label="Keyboard help" title="Keyboard help (?)">?</button>`,
 		`</div></header>`)
 }
 
-const themeButton markup = `<button type="button" class="button script icon" data-do="theme" aria-label="Theme: auto" title="Theme: auto">` +
+const themeButton markup.HTML = `<button type="button" class="button script icon" data-do="theme" aria-label="Theme: auto" title="Theme: auto">` +
 	`<svg viewBox="0 0 20 20" width="16" height="16" aria-hidden="true"><circle cx="10" cy="10" r="7.200" fill="none" stroke="currentColor" stroke-width="1.600"/><path class="half" d="M10 2.800a7.200 7.200 0 0 1 0 14.400z" fill="currentColor"/></svg></button>`
 
 // overText writes why a session has ended.
-func overText(o *out, f *fault.Error) {
-	o.text(overTitle(f.Code))
+func overText(o *markup.Out, f *fault.Error) {
+	o.Text(overTitle(f.Code))
 	if f.Message != "" {
-		o.lit(`: `)
-		o.text(oneLine(f.Message, 4*labelBytes))
+		o.Lit(`: `)
+		o.Text(markup.OneLine(f.Message, 4*markup.LabelBytes))
 	}
 }
 
@@ -132,8 +133,8 @@ func overTitle(c fault.Code) string {
 }
 
 // overlays writes the dialogs of a session's page.
-func overlays(o *out) {
-	o.lit(`<button type="button" id="newer" class="script" hidden>New below</button>`,
+func overlays(o *markup.Out) {
+	o.Lit(`<button type="button" id="newer" class="script" hidden>New below</button>`,
 		`<dialog id="help" aria-labelledby="help-title"><h2 id="help-title">Keyboard</h2><dl class="keys">`,
 		`<div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next turn, turn before</dd></div>`,
 		`<div><dt><kbd>/</kbd></dt><dd>search</dd></div>`,

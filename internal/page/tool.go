@@ -6,14 +6,16 @@ package page
 import (
 	"strings"
 
+	"github.com/mooring-rpc/mooring/internal/page/internal/fields"
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // toolPart writes a tool call in any state.
-func toolPart(o *out, e *session.Entry, p fields) {
-	state := p.at("state")
-	status := state.at("status").text()
-	class, word := markup("tool"), oneLine(status, 40)
+func toolPart(o *markup.Out, e *session.Entry, p fields.Value) {
+	state := p.At("state")
+	status := state.At("status").Text()
+	class, word := markup.HTML("tool"), markup.OneLine(status, 40)
 	switch status {
 	case "pending":
 		class = "tool pending"
@@ -24,80 +26,80 @@ func toolPart(o *out, e *session.Entry, p fields) {
 	case "error":
 		class, word = "tool failed", "failed"
 	}
-	name := p.at("tool").label()
+	name := p.At("tool").Label()
 	if name == "" {
 		name = "tool"
 	}
 	partOpen(o, e, class, p)
-	if started := state.at("metadata", "sessionId").label(); started != "" { // opencode's task
-		o.lit(`<span hidden`)
-		o.attr("data-started", started)
-		o.lit(`></span>`)
+	if started := state.At("metadata", "sessionId").Label(); started != "" { // opencode's task
+		o.Lit(`<span hidden`)
+		o.Attr("data-started", started)
+		o.Lit(`></span>`)
 	}
-	o.lit(`<details class="card"><summary><span class="name">`)
-	o.text(name)
-	o.lit(`</span>`)
+	o.Lit(`<details class="card"><summary><span class="name">`)
+	o.Text(name)
+	o.Lit(`</span>`)
 	if what := toolTitle(name, state); what != "" {
-		o.lit(`<span class="what" dir="auto">`)
-		o.text(what)
-		o.lit(`</span>`)
+		o.Lit(`<span class="what" dir="auto">`)
+		o.Text(what)
+		o.Lit(`</span>`)
 	}
-	if d := state.at("metadata", "filediff"); d.IsObject() {
-		changeCount(o, d.at("additions").number(), d.at("deletions").number())
+	if d := state.At("metadata", "filediff"); d.IsObject() {
+		changeCount(o, d.At("additions").Number(), d.At("deletions").Number())
 	}
-	o.element("span", "took", spanText(state.at("time", "start").millis(), state.at("time", "end").millis()))
-	if exit := exitCode(state.at("metadata", "exit")); exit != "" {
-		o.element("span", "status odd", exit)
+	o.Element("span", "took", markup.SpanText(state.At("time", "start").Millis(), state.At("time", "end").Millis()))
+	if exit := exitCode(state.At("metadata", "exit")); exit != "" {
+		o.Element("span", "status odd", exit)
 	}
-	o.element("span", "status", word)
-	o.lit(`</summary><div class="body">`)
+	o.Element("span", "status", word)
+	o.Lit(`</summary><div class="body">`)
 	toolBody(o, name, state)
-	o.lit(`</div></details>`)
-	errorBox(o, state.at("error"))
+	o.Lit(`</div></details>`)
+	errorBox(o, state.At("error"))
 	partClose(o)
 }
 
 // toolTitle returns a one-line summary of a call.
-func toolTitle(name string, state fields) string {
-	in := state.at("input")
-	title := state.at("title").label()
+func toolTitle(name string, state fields.Value) string {
+	in := state.At("input")
+	title := state.At("title").Label()
 	switch strings.ToLower(name) {
 	case "bash", "shell":
-		if command := in.at("command").label(); command != "" {
+		if command := in.At("command").Label(); command != "" {
 			return command
 		}
 	case "webfetch", "websearch", "grep", "glob", "list":
-		for _, v := range []fields{in.at("url"), in.at("query"), in.at("pattern"), in.at("path")} {
+		for _, v := range []fields.Value{in.At("url"), in.At("query"), in.At("pattern"), in.At("path")} {
 			if title == "" {
-				title = v.label()
+				title = v.Label()
 			}
 		}
 	}
-	for _, v := range []fields{in.at("filePath"), in.at("description"), in.at("path")} {
+	for _, v := range []fields.Value{in.At("filePath"), in.At("description"), in.At("path")} {
 		if title == "" {
-			title = v.label()
+			title = v.Label()
 		}
 	}
 	return title
 }
 
 // toolBody writes input and output, those of known tools in a special form.
-func toolBody(o *out, name string, state fields) {
-	in, meta := state.at("input"), state.at("metadata")
-	result := state.at("output")
+func toolBody(o *markup.Out, name string, state fields.Value) {
+	in, meta := state.At("input"), state.At("metadata")
+	result := state.At("output")
 	switch strings.ToLower(name) {
 	case "bash", "shell":
-		section(o, "Command", in.at("description").label())
-		codeBlock(o, in.at("command").text(), "bash")
+		section(o, "Command", in.At("description").Label())
+		markup.CodeBlock(o, in.At("command").Text(), "bash")
 		inputRest(o, in, "command", "description")
-		if result.empty() {
-			result = meta.at("output")
+		if result.Empty() {
+			result = meta.At("output")
 		}
 		section(o, "Output", "")
-		output(o, result.text())
+		markup.Output(o, result.Text())
 	case "write":
-		section(o, "File", in.at("filePath").label())
-		codeBlock(o, in.at("content").text(), languageOf(in.at("filePath").text()))
+		section(o, "File", in.At("filePath").Label())
+		markup.CodeBlock(o, in.At("content").Text(), markup.LanguageOf(in.At("filePath").Text()))
 		inputRest(o, in, "content", "filePath")
 		toolOutput(o, result)
 	case "edit", "multiedit", "patch", "apply_patch":
@@ -106,68 +108,68 @@ func toolBody(o *out, name string, state fields) {
 		}
 		toolOutput(o, result)
 	case "read":
-		if text := meta.at("display", "text"); !text.empty() {
+		if text := meta.At("display", "text"); !text.Empty() {
 			inputRest(o, in, "filePath")
-			section(o, "Content", meta.at("display", "path").label())
-			codeBlock(o, text.text(), languageOf(in.at("filePath").text()))
+			section(o, "Content", meta.At("display", "path").Label())
+			markup.CodeBlock(o, text.Text(), markup.LanguageOf(in.At("filePath").Text()))
 		} else {
 			input(o, in)
 			toolOutput(o, result)
 		}
 	case "todowrite", "todoread":
-		todos := in.at("todos")
-		if todos.empty() {
-			todos = meta.at("todos")
+		todos := in.At("todos")
+		if todos.Empty() {
+			todos = meta.At("todos")
 		}
 		if !todoList(o, todos) {
 			input(o, in)
 			toolOutput(o, result)
 		}
 	case "task":
-		section(o, "Task", in.at("subagent_type").label())
-		prose(o, in.at("prompt").text(), false)
+		section(o, "Task", in.At("subagent_type").Label())
+		markup.Prose(o, in.At("prompt").Text(), false)
 		inputRest(o, in, "prompt", "subagent_type", "description")
 		toolOutput(o, result)
 	default:
 		input(o, in)
 		toolOutput(o, result)
 	}
-	state.at("attachments").each(func(_ string, a fields) { file(o, a) })
+	state.At("attachments").Each(func(_ string, a fields.Value) { file(o, a) })
 }
 
 // section writes a small heading in a card, with a remark.
-func section(o *out, name markup, remark string) {
-	o.lit(`<p class="label">`, name)
+func section(o *markup.Out, name markup.HTML, remark string) {
+	o.Lit(`<p class="label">`, name)
 	if remark != "" {
-		o.lit(` <span class="remark" dir="auto">`)
-		o.text(remark)
-		o.lit(`</span>`)
+		o.Lit(` <span class="remark" dir="auto">`)
+		o.Text(remark)
+		o.Lit(`</span>`)
 	}
-	o.lit(`</p>`)
+	o.Lit(`</p>`)
 }
 
-func exitCode(exit fields) string {
-	if exit.empty() || exit.Raw == "0" {
+func exitCode(exit fields.Value) string {
+	if exit.Empty() || exit.Raw == "0" {
 		return ""
 	}
-	return "exit " + oneLine(exit.text(), 20)
+	return "exit " + markup.OneLine(exit.Text(), 20)
 }
 
 // input writes a call's arguments by name.
-func input(o *out, in fields) {
-	if in.empty() {
+func input(o *markup.Out, in fields.Value) {
+	if in.Empty() {
 		return
 	}
 	section(o, "Input", "")
 	if !in.IsObject() {
-		output(o, in.text())
+		markup.Output(o, in.Text())
 		return
 	}
 	arguments(o, in, nil)
 }
 
 // inputRest writes the arguments not shown otherwise.
-func inputRest(o *out, in fields, without ...string) {
+func inputRest(o *markup.Out, in fields.Value, without ...string) {
 	if !in.IsObject() {
 		input(o, in)
 		return
@@ -175,94 +177,74 @@ func inputRest(o *out, in fields, without ...string) {
 	arguments(o, in, without)
 }
 
-func arguments(o *out, in fields, without []string) {
+func arguments(o *markup.Out, in fields.Value, without []string) {
 	opened := false
-	more := in.each(func(name string, v fields) {
+	more := in.Each(func(name string, v fields.Value) {
 		for _, w := range without {
 			if w == name {
 				return
 			}
 		}
 		if !opened {
-			o.lit(`<dl class="args">`)
+			o.Lit(`<dl class="args">`)
 			opened = true
 		}
-		o.lit(`<div><dt dir="auto">`)
-		o.text(oneLine(name, 80))
-		o.lit(`</dt><dd dir="auto">`)
-		text := v.text()
+		o.Lit(`<div><dt dir="auto">`)
+		o.Text(markup.OneLine(name, 80))
+		o.Lit(`</dt><dd dir="auto">`)
+		text := v.Text()
 		if v.IsObject() || v.IsArray() {
-			text = indented(cutBytes(text, shownBytes), shownBytes)
+			text = fields.Indented(markup.CutBytes(text, markup.ShownBytes), markup.ShownBytes)
 		}
-		o.shown(text)
-		o.clipped(len(text))
-		o.lit(`</dd></div>`)
+		o.Shown(text)
+		o.Clipped(len(text))
+		o.Lit(`</dd></div>`)
 	})
 	if opened {
-		o.lit(`</dl>`)
+		o.Lit(`</dl>`)
 	}
 	if more > 0 {
-		o.lit(`<p class="clip">and `)
-		o.text(itoa(more))
-		o.lit(` more</p>`)
+		o.Lit(`<p class="clip">and `)
+		o.Text(itoa(more))
+		o.Lit(` more</p>`)
 	}
 }
 
 // toolOutput writes a call's output.
-func toolOutput(o *out, result fields) {
-	if result.empty() {
+func toolOutput(o *markup.Out, result fields.Value) {
+	if result.Empty() {
 		return
 	}
 	section(o, "Output", "")
-	text := result.text()
+	text := result.Text()
 	if result.IsObject() || result.IsArray() {
-		text = indented(cutBytes(text, shownBytes), shownBytes)
+		text = fields.Indented(markup.CutBytes(text, markup.ShownBytes), markup.ShownBytes)
 	}
-	output(o, text)
-}
-
-// longLines is the number of lines above which an output scrolls by itself.
-const longLines = 24
-
-// output writes text in fixed width.
-func output(o *out, text string) {
-	if strings.TrimSpace(text) == "" {
-		o.lit(`<p class="clip">Nothing.</p>`)
-		return
-	}
-	if len(text) > 8<<10 || strings.Count(text, "\n") > longLines {
-		o.lit(`<pre class="output long" tabindex="0">`)
-	} else {
-		o.lit(`<pre class="output">`)
-	}
-	o.lit("\n") // HTML parsers drop the first line feed
-	o.shown(strings.TrimRight(text, "\n"))
-	o.lit(`</pre>`)
-	o.clipped(len(text))
+	markup.Output(o, text)
 }
 
 // toolDiff writes the change made by an edit, from any of the fields that may have it.
-func toolDiff(o *out, in, meta fields) bool {
-	if files := meta.at("files"); files.IsArray() && !files.empty() {
+func toolDiff(o *markup.Out, in, meta fields.Value) bool {
+	if files := meta.At("files"); files.IsArray() && !files.Empty() {
 		changes(o, files)
 		return true
 	}
-	if d := meta.at("filediff"); d.IsObject() && (!d.at("patch").empty() || !d.at("after").empty() || !d.at("before").empty()) {
+	if d := meta.At("filediff"); d.IsObject() && (!d.At("patch").Empty() || !d.At("after").Empty() || !d.At("before").Empty()) {
 		changeBody(o, d)
 		return true
 	}
-	if d := meta.at("diff"); !d.empty() && d.Type.String() == "String" {
-		unified(o, d.text())
+	if d := meta.At("diff"); !d.Empty() && d.Type.String() == "String" {
+		markup.Unified(o, d.Text())
 		return true
 	}
-	if old, new := in.at("oldString"), in.at("newString"); !old.empty() || !new.empty() {
-		section(o, "Change", in.at("filePath").label())
-		compare(o, old.text(), new.text())
+	if old, new := in.At("oldString"), in.At("newString"); !old.Empty() || !new.Empty() {
+		section(o, "Change", in.At("filePath").Label())
+		markup.Compare(o, old.Text(), new.Text())
 		return true
 	}
-	for _, d := range []fields{in.at("patchText"), in.at("patch")} {
-		if !d.empty() {
-			unified(o, d.text())
+	for _, d := range []fields.Value{in.At("patchText"), in.At("patch")} {
+		if !d.Empty() {
+			markup.Unified(o, d.Text())
 			return true
 		}
 	}
@@ -270,31 +252,31 @@ func toolDiff(o *out, in, meta fields) bool {
 }
 
 // todoList writes a list of todos.
-func todoList(o *out, todos fields) bool {
-	if !todos.IsArray() || todos.empty() {
+func todoList(o *markup.Out, todos fields.Value) bool {
+	if !todos.IsArray() || todos.Empty() {
 		return false
 	}
-	o.lit(`<ul class="todos">`)
-	more := todos.each(func(_ string, t fields) {
-		switch t.at("status").text() {
+	o.Lit(`<ul class="todos">`)
+	more := todos.Each(func(_ string, t fields.Value) {
+		switch t.At("status").Text() {
 		case "completed":
-			o.lit(`<li class="done"><span class="state completed">done</span> `)
+			o.Lit(`<li class="done"><span class="state completed">done</span> `)
 		case "in_progress":
-			o.lit(`<li class="doing"><span class="state streaming">in progress</span> `)
+			o.Lit(`<li class="doing"><span class="state streaming">in progress</span> `)
 		case "cancelled":
-			o.lit(`<li class="dropped"><span class="state aborted">cancelled</span> `)
+			o.Lit(`<li class="dropped"><span class="state aborted">cancelled</span> `)
 		default:
-			o.lit(`<li><span class="state">to do</span> `)
+			o.Lit(`<li><span class="state">to do</span> `)
 		}
-		o.lit(`<span dir="auto">`)
-		if content := t.at("content"); !content.empty() {
-			o.text(cutBytes(content.text(), 4096))
+		o.Lit(`<span dir="auto">`)
+		if content := t.At("content"); !content.Empty() {
+			o.Text(markup.CutBytes(content.Text(), 4096))
 		} else {
-			o.text(cutBytes(t.text(), 4096))
+			o.Text(markup.CutBytes(t.Text(), 4096))
 		}
-		o.lit(`</span></li>`)
+		o.Lit(`</span></li>`)
 	})
 	moreItems(o, more)
-	o.lit(`</ul>`)
+	o.Lit(`</ul>`)
 	return true
 }

@@ -1,4 +1,4 @@
-package page
+package markup
 
 // The small functions on texts and numbers, by tables.
 
@@ -15,12 +15,12 @@ import (
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ got, want string }{
-		{countText(0), "0"}, {countText(999), "999"}, {countText(1000), "1,000"}, {countText(1234567.4), "1,234,567"}, {countText(-5), "-5"}, {countText(1e300), "1e+300"},
-		{costText(0), ""}, {costText(0.00001), "<$0.0001"}, {costText(0.001386), "$0.0014"}, {costText(0.5), "$0.50"}, {costText(12.345), "$12.35"}, {costText(1e12), "$1e+12"},
-		{spanText(0, 5), ""}, {spanText(5, 4), ""}, {spanText(1000, 1020), "20 ms"}, {spanText(1000, 2250), "1.3 s"}, {spanText(1, 62001), "1 min 2 s"}, {spanText(1, 3720001), "1 h 2 min"}, {spanText(1, math.MaxInt64), "305419 h 53 min"},
-		{bytesText(12), "12 bytes"}, {bytesText(1536), "1.5 KiB"}, {bytesText(4 << 20), "4 MiB"},
-		{plural(1, "file"), "1 file"}, {plural(0, "file"), "0 files"},
-		{plainNumber(0.027652999999999997), "0.027653"},
+		{CountText(0), "0"}, {CountText(999), "999"}, {CountText(1000), "1,000"}, {CountText(1234567.4), "1,234,567"}, {CountText(-5), "-5"}, {CountText(1e300), "1e+300"},
+		{CostText(0), ""}, {CostText(0.00001), "<$0.0001"}, {CostText(0.001386), "$0.0014"}, {CostText(0.5), "$0.50"}, {CostText(12.345), "$12.35"}, {CostText(1e12), "$1e+12"},
+		{SpanText(0, 5), ""}, {SpanText(5, 4), ""}, {SpanText(1000, 1020), "20 ms"}, {SpanText(1000, 2250), "1.3 s"}, {SpanText(1, 62001), "1 min 2 s"}, {SpanText(1, 3720001), "1 h 2 min"}, {SpanText(1, math.MaxInt64), "305419 h 53 min"},
+		{BytesText(12), "12 bytes"}, {BytesText(1536), "1.5 KiB"}, {BytesText(4 << 20), "4 MiB"},
+		{Plural(1, "file"), "1 file"}, {Plural(0, "file"), "0 files"},
+		{PlainNumber(0.027652999999999997), "0.027653"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, not %q", c.got, c.want)
@@ -34,8 +34,8 @@ func TestClean(t *testing.T) {
 		"plain\ttext\n": "plain\ttext\n", "a\r\nb\rc": "a\nb\nc", "\x00\x07\x7f": "\uFFFD\uFFFD\uFFFD", "\xff\xc3(": "\uFFFD\uFFFD(", "\x1b[1;31mred\x1b[0m": "red", "\x1b]8;;": "]8;;", "\x1b[": "[", "ü€😀\u00a0": "ü€😀\u00a0",
 		"user\u202e": "user\uFFFD", "\u0085": "\uFFFD", "\ufffe": "\uFFFD", "": "", "\x1b": "", "\r": "\n",
 	} {
-		if got := clean(in); got != want {
-			t.Errorf("clean(%q) is %q, not %q", in, got, want)
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q) is %q, not %q", in, got, want)
 		}
 	}
 }
@@ -43,28 +43,12 @@ func TestClean(t *testing.T) {
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ got, want string }{
-		{cutBytes("aüb", 2), "a"}, {cutBytes("aüb", 3), "aü"}, {cutBytes("ü", 0), ""}, {cutBytes("abc", 9), "abc"}, {cutBytes("\x80\x80", 1), ""},
-		{oneLine("  \n a  b\tc \n d", 80), "a b c"}, {oneLine("abcdef", 3), "abc…"}, {oneLine("", 3), ""},
-		{unmarked("# **Fix** `x`\n> y"), "Fix x\ny"},
+		{CutBytes("aüb", 2), "a"}, {CutBytes("aüb", 3), "aü"}, {CutBytes("ü", 0), ""}, {CutBytes("abc", 9), "abc"}, {CutBytes("\x80\x80", 1), ""},
+		{OneLine("  \n a  b\tc \n d", 80), "a b c"}, {OneLine("abcdef", 3), "abc…"}, {OneLine("", 3), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, not %q", c.got, c.want)
 		}
-	}
-}
-
-func TestIndented(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		`{"a":[1,{"b":"x,{\"y"}],"c":{}}`: "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,{\\\"y\"\n    }\n  ],\n  \"c\": {}\n}",
-		` [ ] `:                           "[]", `"x`: `"x`, `{"a":`: "{\n  \"a\": ", `]]`: "\n]\n]", ``: "", `"\`: `"\`, "1": "1",
-	} {
-		if got := indented(in, 1000); got != want {
-			t.Errorf("%s is\n%s\nnot\n%s", in, got, want)
-		}
-	}
-	if got := indented(strings.Repeat("[", 100_000), 1000); len(got) > 1000 {
-		t.Errorf("%d bytes", len(got))
 	}
 }
 
@@ -112,7 +96,7 @@ func TestMarkdownDoesNotGrow(t *testing.T) {
 		"a long address":         "[a]: https://x/" + strings.Repeat("b", 4000) + "\n\n" + strings.Repeat("[a] ", 2000),
 		"a long title":           "[a]: https://x '" + strings.Repeat("b\n", 2000) + "'\n\n" + strings.Repeat("[a] ", 2000),
 	} {
-		var o out
+		var o Out
 		if markdown(&o, text); len(o.b) > 40*len(text) {
 			t.Errorf("%s: %d bytes become %d", name, len(text), len(o.b))
 		} else if !strings.HasPrefix(string(o.b), `<div class="plain">`) {
@@ -122,24 +106,9 @@ func TestMarkdownDoesNotGrow(t *testing.T) {
 	for name, text := range map[string]string{
 		"table": "a|b|c\n-|-|:-:\n" + strings.Repeat("d|e|f\n", 1500), "references": "[a]: https://x/y 'z'\n\n" + strings.Repeat("some words [a] and more\n", 500),
 	} {
-		var o out
+		var o Out
 		if markdown(&o, text); strings.HasPrefix(string(o.b), `<div class="plain">`) {
 			t.Errorf("%s: is not read", name)
-		}
-	}
-}
-
-func TestImagesAndLinks(t *testing.T) {
-	t.Parallel()
-	png := "data:image/png;base64,iVBORw0KGgo="
-	for in, want := range map[string]string{png: png, "data:image/png;base64,": "", "data:image/png;base64,!": "", "data:image/svg+xml;base64,AAAA": "", "https://x/y.png": "", "data:image/png;base64," + strings.Repeat("A", imageBytes+4): ""} {
-		if got, _ := image(in); got != want {
-			t.Errorf("image(%.40s) is %.40q", in, got)
-		}
-	}
-	for in, want := range map[string]string{"https://go.dev/a b": "https://go.dev/a%20b", "http://x": "http://x", "//x": "", "javascript:x": "", "https://u:p@x": "", "https:///x": "", "file:///x": "", "https://x/" + strings.Repeat("a", 3000): "", "/x": "", "%": ""} {
-		if got := outside(in); got != want {
-			t.Errorf("outside(%.40s) is %q, not %q", in, got, want)
 		}
 	}
 }
@@ -149,7 +118,7 @@ var tags = regexp.MustCompile("<[^>]*>")
 func TestLanguages(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{"/a/b.go": "go", "Makefile": "make", "x/Dockerfile": "docker", "a.TSX": "typescript", "noext": "", "": "", ".go": "go", "a.b.rs": "rust"} {
-		if got := languageOf(file); got != want {
+		if got := LanguageOf(file); got != want {
 			t.Errorf("languageOf(%q) is %q, not %q", file, got, want)
 		}
 	}
@@ -157,7 +126,7 @@ func TestLanguages(t *testing.T) {
 		if lexers.Get(lexer) == nil {
 			t.Errorf("%s: there is no lexer %s", name, lexer)
 		}
-		var o out
+		var o Out
 		const code = "x = 1 // y\n\"z\" # w\n"
 		if highlight(&o, code, name); string(o.b) == "" || html.UnescapeString(tags.ReplaceAllString(string(o.b), "")) != code {
 			t.Errorf("%s: %s", name, o.b)
@@ -170,14 +139,23 @@ func TestLanguages(t *testing.T) {
 func TestHighlight(t *testing.T) {
 	t.Parallel()
 	code := "package p\n\n// c <d>\nfunc f() string { return \"&\" }"
-	var marked, plain out
+	var marked, plain Out
 	highlight(&marked, code, "Go")
-	plain.spent = codeTime + 1
+	plain.spent = CodeTime + 1
 	highlight(&plain, code, "go")
 	if !strings.Contains(string(marked.b), `<span class="k">func</span>`) || !strings.Contains(string(marked.b), `// c &lt;d&gt;`) {
 		t.Error(string(marked.b))
 	}
 	if got := string(plain.b); got != "package p\n\n// c &lt;d&gt;\nfunc f() string { return &#34;&amp;&#34; }" {
 		t.Error(got)
+	}
+}
+
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"https://go.dev/a b": "https://go.dev/a%20b", "http://x": "http://x", "//x": "", "javascript:x": "", "https://u:p@x": "", "https:///x": "", "file:///x": "", "https://x/" + strings.Repeat("a", 3000): "", "/x": "", "%": ""} {
+		if got := Outside(in); got != want {
+			t.Errorf("Outside(%.40s) is %q, not %q", in, got, want)
+		}
 	}
 }

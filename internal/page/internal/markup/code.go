@@ -1,6 +1,6 @@
-package page
+package markup
 
-// Code, highlighted with classes; the style sheet is generated (chromacss).
+// Code, highlighted with classes, whose style sheet is generated (package stylesheet), and output in fixed width.
 
 import (
 	"path"
@@ -25,47 +25,47 @@ var languages = map[string]string{
 	"scala": "scala", "scss": "scss", "sql": "sql", "swift": "swift", "ts": "typescript", "typescript": "typescript", "vue": "vue", "yaml": "yaml", "yml": "yaml", "zig": "zig",
 }
 
-// languageOf returns the language of a file by its name; "" if unknown.
-func languageOf(file string) string {
-	base := strings.ToLower(path.Base(cutBytes(file, 4096)))
+// LanguageOf returns the language of a file by its name; "" if unknown.
+func LanguageOf(file string) string {
+	base := strings.ToLower(path.Base(CutBytes(file, 4096)))
 	if ext := strings.TrimPrefix(path.Ext(base), "."); ext != "" {
 		return languages[ext]
 	}
 	return languages[base]
 }
 
-// codeBlock writes code as a block.
-func codeBlock(o *out, code, language string) {
+// CodeBlock writes code as a block.
+func CodeBlock(o *Out, code, language string) {
 	if strings.TrimSpace(code) == "" {
-		o.lit(`<p class="clip">Nothing.</p>`)
+		o.Lit(`<p class="clip">Nothing.</p>`)
 		return
 	}
 	if len(code) > 8<<10 || strings.Count(code, "\n") > longLines {
-		o.lit(`<pre class="code long" tabindex="0"><code>`)
+		o.Lit(`<pre class="code long" tabindex="0"><code>`)
 	} else {
-		o.lit(`<pre class="code" tabindex="0"><code>`)
+		o.Lit(`<pre class="code" tabindex="0"><code>`)
 	}
 	highlight(o, strings.TrimRight(code, "\n"), language)
-	o.lit(`</code></pre>`)
-	o.clipped(len(code))
+	o.Lit(`</code></pre>`)
+	o.Clipped(len(code))
 }
 
 // highlight writes code with marked tokens, within the bounds of size and time; the rest is
 // plain.
-func highlight(o *out, code, language string) {
+func highlight(o *Out, code, language string) {
 	name := languages[strings.ToLower(language)]
-	if name == "" || len(code) > codeBytes || o.spent > codeTime {
-		o.shown(code)
+	if name == "" || len(code) > codeBytes || o.spent > CodeTime {
+		o.Shown(code)
 		return
 	}
 	began := time.Now()
 	defer func() { o.spent += time.Since(began) }()
-	done := tokenise(o, code, name, began.Add(codeTime-o.spent))
-	o.text(code[min(done, len(code)):])
+	done := tokenise(o, code, name, began.Add(CodeTime-o.spent))
+	o.Text(code[min(done, len(code)):])
 }
 
 // tokenise writes tokens until the deadline, and returns how many bytes they had.
-func tokenise(o *out, code, name string, until time.Time) (done int) {
+func tokenise(o *Out, code, name string, until time.Time) (done int) {
 	defer func() { _ = recover() }() // a lexer's panic must not break the page
 	lexer := lexers.Get(name)
 	if lexer == nil {
@@ -80,13 +80,13 @@ func tokenise(o *out, code, name string, until time.Time) (done int) {
 			return done // the lexer altered the code
 		}
 		if class := palette.Class(t.Type); class == "" {
-			o.text(t.Value)
+			o.Text(t.Value)
 		} else {
-			o.lit(`<span`)
-			o.attr("class", class)
-			o.lit(`>`)
-			o.text(t.Value)
-			o.lit(`</span>`)
+			o.Lit(`<span`)
+			o.Attr("class", class)
+			o.Lit(`>`)
+			o.Text(t.Value)
+			o.Lit(`</span>`)
 		}
 		done += len(t.Value)
 		if time.Now().After(until) {
@@ -94,4 +94,24 @@ func tokenise(o *out, code, name string, until time.Time) (done int) {
 		}
 	}
 	return done
+}
+
+// longLines is the number of lines above which an output scrolls by itself.
+const longLines = 24
+
+// Output writes text in fixed width.
+func Output(o *Out, text string) {
+	if strings.TrimSpace(text) == "" {
+		o.Lit(`<p class="clip">Nothing.</p>`)
+		return
+	}
+	if len(text) > 8<<10 || strings.Count(text, "\n") > longLines {
+		o.Lit(`<pre class="output long" tabindex="0">`)
+	} else {
+		o.Lit(`<pre class="output">`)
+	}
+	o.Lit("\n") // HTML parsers drop the first line feed
+	o.Shown(strings.TrimRight(text, "\n"))
+	o.Lit(`</pre>`)
+	o.Clipped(len(text))
 }

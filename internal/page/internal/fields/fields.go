@@ -1,6 +1,4 @@
-package page
-
-// Reading of payloads: any field may be missing or of any type.
+package fields
 
 import (
 	"math"
@@ -8,43 +6,45 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mooring-rpc/mooring/internal/page/internal/markup"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// fields is a JSON value. A missing value is like null.
-type fields struct {
+// Value is a JSON value. A missing value is like null.
+type Value struct {
 	gjson.Result
-	below *map[string]fields // of an object, filled at its first use
+	below *map[string]Value // of an object, filled at its first use
 }
 
-// result is gjson's value.
-type result = gjson.Result
+// Read parses a payload.
+func Read(payload []byte) Value { return Of(gjson.ParseBytes(payload)) }
 
-// read parses a payload.
-func read(payload []byte) fields { return value(gjson.ParseBytes(payload)) }
-
-func value(v result) fields {
-	f := fields{Result: v}
+// Of returns a value that was parsed already.
+func Of(v gjson.Result) Value {
+	f := Value{Result: v}
 	if v.IsObject() {
-		f.below = new(map[string]fields)
+		f.below = new(map[string]Value)
 	}
 	return f
 }
 
+// ListItems bounds the items that are shown of one list: files, todos, models' traits.
+const ListItems = 200
+
 // namesMax is how many of an object's members are indexed.
 const namesMax = 1000
 
-// at returns the value below constant names. An object is indexed once; of repeated names the
+// At returns the value below constant names. An object is indexed once; of repeated names the
 // last counts, as for deltas.
-func (f fields) at(names ...string) fields {
+func (f Value) At(names ...string) Value {
 	for _, name := range names {
 		if f.below == nil {
-			return fields{}
+			return Value{}
 		}
 		if *f.below == nil {
-			all := map[string]fields{}
-			f.ForEach(func(k, v result) bool {
-				all[k.Str] = value(v)
+			all := map[string]Value{}
+			f.ForEach(func(k, v gjson.Result) bool {
+				all[k.Str] = Of(v)
 				return len(all) < namesMax
 			})
 			*f.below = all
@@ -54,8 +54,8 @@ func (f fields) at(names ...string) fields {
 	return f
 }
 
-// text returns a string as is, and any other value as its JSON text; null is "".
-func (f fields) text() string {
+// Text returns a string as is, and any other value as its JSON text; null is "".
+func (f Value) Text() string {
 	switch f.Type {
 	case gjson.Null:
 		return ""
@@ -68,43 +68,43 @@ func (f fields) text() string {
 	return f.Raw
 }
 
-// label returns text as a label within a line.
-func (f fields) label() string { return oneLine(f.text(), labelBytes) }
+// Label returns text as a label within a line.
+func (f Value) Label() string { return markup.OneLine(f.Text(), markup.LabelBytes) }
 
-// number returns a finite number; 0 for any other value.
-func (f fields) number() float64 {
+// Number returns a finite number; 0 for any other value.
+func (f Value) Number() float64 {
 	if f.Type != gjson.Number || math.IsNaN(f.Num) || math.IsInf(f.Num, 0) {
 		return 0
 	}
 	return f.Num
 }
 
-// millis returns a time in Unix milliseconds between 1970 and 9999; 0 for any other value.
-func (f fields) millis() int64 {
-	if n := f.number(); n >= 1 && n < 253402300800000 {
+// Millis returns a time in Unix milliseconds between 1970 and 9999; 0 for any other value.
+func (f Value) Millis() int64 {
+	if n := f.Number(); n >= 1 && n < 253402300800000 {
 		return int64(n)
 	}
 	return 0
 }
 
-// each calls do with the elements of an array, or the members of an object by name, at most
-// listItems, and returns how many more there are.
-func (f fields) each(do func(name string, v fields)) (more int) {
+// Each calls do with the elements of an array, or the members of an object by name, at most
+// ListItems, and returns how many more there are.
+func (f Value) Each(do func(name string, v Value)) (more int) {
 	if !f.IsArray() && !f.IsObject() {
 		return 0
 	}
 	n := 0
 	f.ForEach(func(k, v gjson.Result) bool {
-		if n++; n <= listItems {
-			do(k.String(), value(v))
+		if n++; n <= ListItems {
+			do(k.String(), Of(v))
 		}
 		return true
 	})
-	return max(n-listItems, 0)
+	return max(n-ListItems, 0)
 }
 
-// empty reports whether there is nothing to show.
-func (f fields) empty() bool {
+// Empty reports whether there is nothing to show.
+func (f Value) Empty() bool {
 	switch {
 	case f.Type == gjson.Null:
 		return true
@@ -116,18 +116,12 @@ func (f fields) empty() bool {
 	return f.Type == gjson.String && f.Str == ""
 }
 
-// role returns a message's role.
-func role(p fields) string { return p.at("role").text() }
+// jsonDepth is the depth from which JSON is not indented.
+const jsonDepth = 24
 
-// partOf splits a part's key into message and part id.
-func partOf(key string) (message, id string) {
-	message, id, _ = strings.Cut(strings.TrimPrefix(key, "part/"), "/")
-	return message, id
-}
-
-// indented formats JSON text for people: one value a line, up to limit bytes. The text may be
+// Indented formats JSON text for people: one value a line, up to limit bytes. The text may be
 // truncated.
-func indented(raw string, limit int) string {
+func Indented(raw string, limit int) string {
 	var b strings.Builder
 	depth, quoted := 0, false
 	line := func() {
@@ -175,7 +169,7 @@ func indented(raw string, limit int) string {
 			b.WriteByte(c)
 		}
 	}
-	return cutBytes(b.String(), limit)
+	return markup.CutBytes(b.String(), limit)
 }
 
 func skipBlanks(s string, i int) int {

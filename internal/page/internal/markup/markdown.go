@@ -1,4 +1,4 @@
-package page
+package markup
 
 // Markdown: parsed by goldmark, with every construct beyond text reduced to text, and sanitised
 // by bluemonday before it reaches the page.
@@ -58,19 +58,19 @@ var reader = sync.OnceValue(func() goldmark.Markdown {
 
 // markdown writes text as markdown. Text that is too long or would cost too much is written as it
 // is.
-func markdown(o *out, s string) {
+func markdown(o *Out, s string) {
 	if strings.TrimSpace(s) == "" {
 		return
 	}
-	if len(s) > markdownBytes || !readMarkdown(o, clean(s)) {
-		o.lit(`<div class="plain">`)
-		o.shown(s)
-		o.lit(`</div>`)
+	if len(s) > markdownBytes || !readMarkdown(o, Clean(s)) {
+		o.Lit(`<div class="plain">`)
+		o.Shown(s)
+		o.Lit(`</div>`)
 	}
 }
 
 // readMarkdown writes cleaned text as markdown; false if it would cost too much.
-func readMarkdown(o *out, s string) bool {
+func readMarkdown(o *Out, s string) bool {
 	if costly(s) {
 		return false
 	}
@@ -183,10 +183,10 @@ func fenceOf(line string) string {
 	return ""
 }
 
-// rendering is the renderer's output, with the out it is for.
+// rendering is the renderer's output, with the Out it is for.
 type rendering struct {
 	bytes.Buffer
-	out *out
+	out *Out
 }
 
 // Buffered implements util.BufWriter.
@@ -224,11 +224,11 @@ func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast
 		language = string(f.Language(source))
 	}
 	r := w.(*rendering)
-	o := out{spent: r.out.spent}
+	o := Out{spent: r.out.spent}
 	if code.Len() > 0 {
-		o.lit(`<pre class="code" tabindex="0"><code>`)
+		o.Lit(`<pre class="code" tabindex="0"><code>`)
 		highlight(&o, strings.TrimRight(code.String(), "\n"), language)
-		o.lit(`</code></pre>`)
+		o.Lit(`</code></pre>`)
 	}
 	r.out.spent = o.spent
 	_, err := w.Write(o.b)
@@ -240,16 +240,16 @@ func renderHTMLBlock(w util.BufWriter, source []byte, n ast.Node, entering bool)
 	if !entering {
 		return ast.WalkContinue, nil
 	}
-	var o out
-	o.lit(`<p>`)
+	var o Out
+	o.Lit(`<p>`)
 	for i := range n.Lines().Len() {
 		line := n.Lines().At(i)
-		o.text(string(line.Value(source)))
+		o.Text(string(line.Value(source)))
 	}
 	if b := n.(*ast.HTMLBlock); b.HasClosure() {
-		o.text(string(b.ClosureLine.Value(source)))
+		o.Text(string(b.ClosureLine.Value(source)))
 	}
-	o.lit(`</p>`)
+	o.Lit(`</p>`)
 	_, err := w.Write(o.b)
 	return ast.WalkSkipChildren, err
 }
@@ -259,11 +259,11 @@ func renderRawHTML(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 	if !entering {
 		return ast.WalkContinue, nil
 	}
-	var o out
+	var o Out
 	segments := n.(*ast.RawHTML).Segments
 	for i := range segments.Len() {
 		segment := segments.At(i)
-		o.text(string(segment.Value(source)))
+		o.Text(string(segment.Value(source)))
 	}
 	_, err := w.Write(o.b)
 	return ast.WalkSkipChildren, err
@@ -271,19 +271,19 @@ func renderRawHTML(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 
 // renderImage writes an image as a link: nothing is loaded from outside.
 func renderImage(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-	var o out
-	link := outside(string(n.(*ast.Image).Destination))
+	var o Out
+	link := Outside(string(n.(*ast.Image).Destination))
 	switch {
 	case entering && link != "":
-		o.lit(`<a`)
-		o.attr("href", link)
-		o.lit(`>Image: `)
+		o.Lit(`<a`)
+		o.Attr("href", link)
+		o.Lit(`>Image: `)
 	case entering:
-		o.lit(`<span class="image">Image: `)
+		o.Lit(`<span class="image">Image: `)
 	case link != "":
-		o.lit(`</a>`)
+		o.Lit(`</a>`)
 	default:
-		o.lit(`</span>`)
+		o.Lit(`</span>`)
 	}
 	_, err := w.Write(o.b)
 	return ast.WalkContinue, err
@@ -330,4 +330,33 @@ func (levels) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 		h.Level = min(len(above)+2, 6)
 		return ast.WalkSkipChildren, nil
 	})
+}
+
+// Prose writes markdown, and the tail of a growing text.
+func Prose(o *Out, text string, grows bool) {
+	whole, tail := text, ""
+	if grows {
+		whole, tail = settled(text)
+	}
+	o.Lit(`<div class="md" dir="auto">`)
+	markdown(o, whole)
+	if tail != "" {
+		o.Lit(`<div class="tail">`)
+		o.Shown(tail)
+		o.Lit(`</div>`)
+	}
+	o.Lit(`</div>`)
+	o.Clipped(len(text))
+}
+
+// Outside returns address if it may be a link: http or https, with a host.
+func Outside(address string) string {
+	if len(address) > 2048 {
+		return ""
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return ""
+	}
+	return u.String()
 }
