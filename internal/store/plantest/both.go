@@ -53,8 +53,8 @@ type List struct {
 	Args      []any
 }
 
-// ReadBeginnings: of a session's info, which may be as large as anything, lists of the space spc_A and of all shares read the
-// beginning, where its title mostly is.
+// ReadBeginnings tests that of a session's info, which may be as large as anything, lists of the space spc_A and of all shares
+// read the beginning, where its title mostly is.
 func ReadBeginnings(t *testing.T, lists map[string]List, most int) {
 	t.Helper()
 	Both(t, func(db *sql.DB, text func(*dialect.Statement) string) {

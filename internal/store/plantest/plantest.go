@@ -137,7 +137,11 @@ func (s *Statements) forms(t *testing.T) {
 		if st.SQLite.Many != "" && slices.Contains(st.Columns, dialect.Bytes) {
 			t.Errorf("%s has bytes, which JSON cannot hold: %s", name, st.SQLite.Many)
 		}
-		if m := insert.FindStringSubmatch(st.SQLite.One); m != nil {
+		m := insert.FindStringSubmatch(st.SQLite.One)
+		if strings.HasPrefix(strings.TrimSpace(st.SQLite.One), "INSERT") && strings.Contains(st.SQLite.One, "VALUES (") && m == nil {
+			t.Errorf("%s has columns and values that are not found: %s", name, st.SQLite.One)
+		}
+		if m != nil {
 			if names, values := strings.Count(m[1], ",")+1, strings.Count(m[2], ",")+1; names != values {
 				t.Errorf("%s has %d columns and %d values: %s", name, names, values, st.SQLite.One)
 			}

@@ -132,16 +132,6 @@ func splitKeys(column string) []string {
 	return strings.Split(column, keySep)
 }
 
-// RefRows returns ref ids as rows of a list, each in its two columns.
-func RefRows(ids []string) [][]any {
-	list := make([][]any, len(ids))
-	for i, id := range ids {
-		target, tail := SplitRef(id)
-		list[i] = []any{target, tail}
-	}
-	return list
-}
-
 // GrantsByID returns a callback that puts refs into a map.
 func GrantsByID(grants map[string]*capability.Grant) func(dialect.Scanner) error {
 	return func(row dialect.Scanner) error {

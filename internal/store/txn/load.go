@@ -476,32 +476,6 @@ func sortRecords(records []*ledger.Record) []*ledger.Record {
 	return slices.CompactFunc(records, func(a, b *ledger.Record) bool { return a.FirstSeq == b.FirstSeq })
 }
 
-// PairRows returns a map of lists as a list of two columns, in order.
-func PairRows(m map[string][]string) [][]any {
-	n := 0
-	for _, values := range m {
-		n += len(values)
-	}
-	list, room := make([][]any, 0, n), make([]any, 0, 2*n)
-	keys := sortedKeys(m)
-	for i, a := range keys {
-		for j := range m[a] {
-			room = append(room, &keys[i], &m[a][j])
-			list = append(list, room[len(room)-2:len(room):len(room)])
-		}
-	}
-	return list
-}
-
-// StreamRows returns streams as rows of a statement's list.
-func StreamRows(keys []session.StreamKey) [][]any {
-	list := make([][]any, len(keys))
-	for i, k := range keys {
-		list[i] = []any{k.Session, k.Outbox}
-	}
-	return list
-}
-
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
@@ -517,11 +491,6 @@ func put[V any](m map[string]map[string]V, a, b string, v V) {
 		m[a] = map[string]V{}
 	}
 	m[a][b] = v
-}
-
-// Clamp returns v, which a peer may have sent, limited to the database's integers.
-func Clamp(v uint64) int64 {
-	return int64(min(v, math.MaxInt64))
 }
 
 // UnorderedError says that a session has entries without a place.

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -207,50 +206,6 @@ func (t *Tx) dropState(ids []string) {
 	t.QueueList(dropAllPayloads, TextRows(ids), nil)
 	t.QueueList(dropExternals, TextRows(ids), nil)
 	t.QueueList(dropAllRefusals, TextRows(ids), nil)
-}
-
-// MapRows returns the list of items' values.
-func MapRows[T any](items []T, values func(T) []any) [][]any {
-	list := make([][]any, len(items))
-	for i, item := range items {
-		list[i] = values(item)
-	}
-	return list
-}
-
-// bufferedRows is MapRows for long lists of s, in memory that is reused after the transaction.
-func bufferedRows[T any](t *Tx, items []T, s *dialect.Statement, values func(to []any, item T) []any) [][]any {
-	if len(items) == 0 {
-		return nil
-	}
-	p := rowBuffers.Get().(*rowBuffer)
-	t.buffers = append(t.buffers, p)
-	p.list = slices.Grow(p.list[:0], len(items))[:len(items)]
-	room := slices.Grow(p.values[:0], len(items)*len(s.Columns)) // which is not reallocated
-	for i, item := range items {
-		from := len(room)
-		room = values(room, item)
-		p.list[i] = room[from:len(room):len(room)]
-	}
-	p.values = room
-	return p.list
-}
-
-// rowBuffer has space for the values of many rows.
-type rowBuffer struct {
-	list   [][]any
-	values []any
-}
-
-var rowBuffers = sync.Pool{New: func() any { return new(rowBuffer) }}
-
-// releaseBuffers returns the memory of bufferedRows to the pool at the end of the transaction.
-func (t *Tx) releaseBuffers() {
-	for _, p := range t.buffers {
-		clear(p.values) // so that it retains no other memory
-		rowBuffers.Put(p)
-	}
-	t.buffers = nil
 }
 
 // ShareValues are the values of a public share's row.

@@ -114,15 +114,6 @@ func QueueRow(run dialect.Runner, read *dialect.Statement, id string, to **sessi
 	})
 }
 
-// TextRows returns values as rows of a list with one column.
-func TextRows(values []string) [][]any {
-	list := make([][]any, len(values))
-	for i, v := range values {
-		list[i] = []any{v}
-	}
-	return list
-}
-
 // SplitRef splits a ref id into its target (session or space) and its tail.
 func SplitRef(ref string) (target, tail string) {
 	target, tail, _ = strings.Cut(ref, ".")

@@ -1,4 +1,5 @@
-// The folded state: statements and scans of entries and turns.
+// The folded state: statements and scans of entries and turns, and of requests that are open or claimed, whose
+// texts and answers are in entries.
 
 package txn
 
@@ -259,3 +260,25 @@ func KeyAfter(key string) string { return key + " " }
 
 // ScanMeta is ScanEntryMeta without further columns.
 func ScanMeta(row dialect.Scanner) (*session.Entry, error) { return ScanEntryMeta(row) }
+
+var (
+	ReadRequests = dialect.Both("t", `
+		SELECT r.session, r.id, r.request FROM {w} CROSS JOIN requests r WHERE r.session = w.a`)
+
+	saveRequests = dialect.Both("ttit", `
+		INSERT INTO requests (session, id, due, request)
+		{values} ON CONFLICT (session, id) DO UPDATE SET due = excluded.due, request = excluded.request`)
+)
+
+// ScanRequest scans a request.
+func ScanRequest(row dialect.Scanner) (*session.OpenRequest, error) {
+	var id, request, text string
+	if err := row.Scan(&id, &request, &text); err != nil {
+		return nil, err
+	}
+	return session.UnmarshalRequest(id, request, text)
+}
+
+func requestValues(r *session.OpenRequest) []any {
+	return []any{r.Session, r.ID, r.Due(), r.Marshal()}
+}

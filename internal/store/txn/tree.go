@@ -1,4 +1,5 @@
-// Trees of refs: the changes of a rotation, and the revocation of a tree that spans sessions.
+// Trees of refs: the changes of a rotation, the revocation of a tree that spans sessions, and the sessions that
+// refs of a space have opened by the right manage.
 
 package txn
 
@@ -66,5 +67,32 @@ func (t *Tx) saveRotations(rotations []session.RotatedGrant) {
 		}
 		t.Run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
 		t.Run.Queue(revokeOne, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
+	}
+}
+
+var (
+	insertManaged = dialect.Both("ttt", `
+		INSERT INTO managed (target, tail, session) {values} ON CONFLICT (session, target, tail) DO NOTHING`)
+	readManaged = dialect.Both("", `
+		SELECT m.session FROM managed m WHERE m.target = {1} AND m.tail = {2} ORDER BY m.session`)
+)
+
+func managedValues(m session.Managed) []any {
+	target, tail := SplitRef(m.Ref)
+	return []any{target, tail, m.Session}
+}
+
+// readManaged reads for a transaction the sessions that refs have opened, after locking them.
+func (t *Tx) readManaged(w *session.ReadSet, out *session.Rows) {
+	out.Managed = map[string][]string{}
+	for _, ref := range w.Managed {
+		target, tail := SplitRef(ref)
+		t.Run.Queue(lockDescendants, nil, []any{target, tail}, nil)
+		t.Run.Queue(readManaged, nil, []any{target, tail}, func(row dialect.Scanner) error {
+			var id string
+			err := row.Scan(&id)
+			out.Managed[ref] = append(out.Managed[ref], id)
+			return err
+		})
 	}
 }

@@ -325,6 +325,6 @@ func (f *Fixture) CheckCompacted(id string) {
 	}
 }
 
-// Ids whose keys, and whose parts' keys, are in other orders than one another: "/" is behind "-" and ".".
-// CompactedIDs are messages whose ids are easily taken for each other's beginnings.
+// CompactedIDs are ids of messages whose keys, and whose parts' keys, are in other orders than one another: "/" is behind
+// "-" and ".".
 var CompactedIDs = []string{"m", "m1", "m-1", "m.1", "m10", "m1.", "n", "a"}
