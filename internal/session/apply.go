@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -40,6 +41,14 @@ func (r changeResult) cursor() uint64 { return r.Cursor }
 
 // result is an op's result; references read its JSON form.
 type result interface{ cursor() uint64 }
+
+// encodeResult returns an op's result as references read it.
+func encodeResult(r result) []byte {
+	if r, ok := r.(changeResult); ok { // the common case
+		return r.encode()
+	}
+	return rawjson.Encode(r)
+}
 
 // encode returns the same JSON as encoding/json.
 func (r changeResult) encode() []byte {
@@ -214,7 +223,7 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return r.cursor(), encode(r), nil
+	return r.cursor(), encodeResult(r), nil
 }
 
 // requireLive returns an error unless the session is live.

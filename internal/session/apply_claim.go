@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // Claim is who works on a key.
@@ -109,7 +110,7 @@ func (v *view) lapseClaim(s *sessionView, key string, slot *entryState) {
 	if v.now < c.Until {
 		return
 	}
-	v.emit(s, &Event{Method: MethodLapse, Key: key, Schema: 1, Payload: encode(endPayload{Claim: c.Cursor})})
+	v.emit(s, &Event{Method: MethodLapse, Key: key, Schema: 1, Payload: rawjson.Encode(endPayload{Claim: c.Cursor})})
 	v.setClaim(s, key, slot, nil)
 }
 
@@ -163,7 +164,7 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 	} else {
 		payload.Claim = c.Cursor
 	}
-	next := claimOf(a.emit(MethodClaim, key, 1, encode(payload)), &payload)
+	next := claimOf(a.emit(MethodClaim, key, 1, rawjson.Encode(payload)), &payload)
 	next.Outbox = a.outbox
 	a.v.setClaim(a.s, key, a.s.entries[key], next)
 	return claimResult{a.changed(), key, next.Cursor}, nil
@@ -201,7 +202,7 @@ func (o *opRelease) apply(a *applier) (result, *fault.Error) {
 			return nil, err
 		}
 	}
-	a.emit(MethodRelease, o.key, 1, encode(endPayload{o.claim.cursor, broken}))
+	a.emit(MethodRelease, o.key, 1, rawjson.Encode(endPayload{o.claim.cursor, broken}))
 	a.v.setClaim(a.s, o.key, slot, nil)
 	return a.changed(), nil
 }
@@ -285,7 +286,7 @@ func (v *view) firstStored(s *sessionView, prefix string, free func(key string) 
 }
 
 // MarshalClaim and UnmarshalClaim are the form in which a store keeps a claim, without Until and Ref.
-func MarshalClaim(c *Claim) string { return string(encode((*claimRow)(c))) }
+func MarshalClaim(c *Claim) string { return string(rawjson.Encode((*claimRow)(c))) }
 
 // UnmarshalClaim parses the result of MarshalClaim.
 func UnmarshalClaim(text string, until int64, ref string) (*Claim, error) {

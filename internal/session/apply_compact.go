@@ -2,7 +2,10 @@ package session
 
 // compact, and what ends a compaction.
 
-import "github.com/mooring-rpc/mooring/fault"
+import (
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+)
 
 // compactResult is the result of compact.
 type compactResult struct {
@@ -40,7 +43,7 @@ func (o *opCompact) apply(a *applier) (result, *fault.Error) {
 	if at := a.s.row.Compacted(); at.InForce() && at.payload() == c.payload() {
 		return compactResult{a.unchanged(), c.Upto, c.Summary}, nil
 	}
-	ev := a.emit(MethodCompact, "", 1, encode(c.payload()))
+	ev := a.emit(MethodCompact, "", 1, rawjson.Encode(c.payload()))
 	c.Cursor, c.Actor, c.At = ev.Cursor, ev.Actor, ev.At
 	a.v.changeRow(a.s).Compaction = c
 	return compactResult{a.changed(), c.Upto, c.Summary}, nil

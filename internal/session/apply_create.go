@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // createResult is the result of create; fork sets all fields.
@@ -32,7 +33,7 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	o.createSession(a, MethodCreate, owner, encode(o.payload(owner)))
+	o.createSession(a, MethodCreate, owner, rawjson.Encode(o.payload(owner)))
 	a.s.row.Parent, a.s.row.Origin = parent, o.origin // its row is journaled by createSession
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
 }
@@ -149,7 +150,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	for _, e := range entries {
 		p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 	}
-	text := encode(p)
+	text := rawjson.Encode(p)
 	if len(text) > a.cfg.forkBytes() {
 		return nil, o.inPieces(a, source, via, at)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // purgePayload is the payload of a purge event.
@@ -107,7 +108,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if len(payload.Events) > 0 {
 		payload.Salt = a.salt(a.s.row.Cursor + 1)
 	}
-	text := encode(payload)
+	text := rawjson.Encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
 		return nil, fault.TooLarge.With("the purge's event for %[2]d events would have %[1]d bytes, the limit is %[3]d: trim old events first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
 	}
@@ -207,7 +208,7 @@ func stripEntry(e *Event, key, salt string) (left []byte, had bool, err error) {
 		if p.Entries, p.Purged, had = withoutKey(p.Entries, p.Purged, key); err != nil || !had {
 			return nil, false, err
 		}
-		return encode(p), true, nil
+		return rawjson.Encode(p), true, nil
 	}
 	var p finalizePayload
 	err = json.Unmarshal(e.Payload, &p)
@@ -217,7 +218,7 @@ func stripEntry(e *Event, key, salt string) (left []byte, had bool, err error) {
 	if p.Salt = ""; p.embedsOlder(e.Cursor) {
 		p.Salt = salt
 	}
-	return encode(p), true, nil
+	return rawjson.Encode(p), true, nil
 }
 
 // purge replaces the payload of the event at cursor by left. An event of this group, which is

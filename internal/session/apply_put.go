@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonpatch"
 	"github.com/mooring-rpc/mooring/internal/pieces"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -155,7 +156,7 @@ func (o *opPatch) apply(a *applier) (result, *fault.Error) {
 }
 
 func (o *opAdd) apply(a *applier) (result, *fault.Error) {
-	return a.edit(o.key, o.guard, 0, MethodAdd, encode(addPayload{o.member, o.by}))
+	return a.edit(o.key, o.guard, 0, MethodAdd, rawjson.Encode(addPayload{o.member, o.by}))
 }
 
 // edit changes a value by the payload of a patch or add event, which has the change alone: its cost
@@ -223,11 +224,11 @@ func editedValue(method string, base, change []byte) (value []byte, made pieces.
 	if method == MethodPatch {
 		return jsonpatch.Merge(base, change)
 	}
-	return jsonpatch.Add(base, ledger.Unquote(jsonAt(change, "member")), addedBy(change))
+	return jsonpatch.Add(base, ledger.Unquote(rawjson.At(change, "member")), addedBy(change))
 }
 
 // addedBy returns the number that an add event's payload adds.
 func addedBy(change []byte) int64 {
-	n, _ := strconv.ParseInt(string(jsonAt(change, "by")), 10, 64)
+	n, _ := strconv.ParseInt(string(rawjson.At(change, "by")), 10, 64)
 	return n
 }

@@ -6,6 +6,7 @@ package session
 import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // sharePayload is the payload of a share event: all of the new ref except its hash.
@@ -60,7 +61,7 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		}
 		return shareResult{a.unchanged(), g.ID, there.Epoch, g.Actor}, nil
 	}
-	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
+	a.emit(MethodShare, refKey(g.ID), 1, rawjson.Encode(sharePayload{
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Children: g.Children, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
 		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
@@ -120,7 +121,7 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	if err := a.v.withdrawUnder(a.s, a.grant, o.ref); err != nil {
 		return nil, err
 	}
-	ev := a.emit(MethodRevoke, refKey(o.ref), 1, encode(revokePayload{o.ref}))
+	ev := a.emit(MethodRevoke, refKey(o.ref), 1, rawjson.Encode(revokePayload{o.ref}))
 	if err := a.v.revoke(RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	next := a.s.row.Epoch + 1
-	ev := a.emit(MethodBumpEpoch, "epoch", 1, encode(epochPayload{next}))
+	ev := a.emit(MethodBumpEpoch, "epoch", 1, rawjson.Encode(epochPayload{next}))
 	row := a.v.changeRow(a.s)
 	row.Epoch, row.AuthGen = next, row.AuthGen+1
 	a.audit(capability.AuditBump, "")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 func (o *opAsk) apply(a *applier) (result, *fault.Error) {
@@ -62,7 +63,7 @@ func (o *opAsk) again(a *applier, key string) (result, *fault.Error) {
 	}
 	var was requestPayload
 	if json.Unmarshal(e.Payload, &was) == nil && was.By.Ref == a.grant.ID && was.Kind == o.kind && was.Message == o.message && was.Digest == SumOf(o.payload).String() &&
-		bytes.Equal(jsonAt(e.Payload, "choices"), trimSpace(o.choices)) {
+		bytes.Equal(rawjson.At(e.Payload, "choices"), bytes.TrimSpace(o.choices)) {
 		return changeResult{Cursor: e.Cursor, Unchanged: true}, nil // what became of it comes after that
 	}
 	return nil, fault.AlreadyExists.With("there is a request %s already, and it is another: ids are not used twice", fault.Clip(o.id)).Pos(e.Cursor)
@@ -110,7 +111,7 @@ func (v *view) setStateByItself(s *sessionView, r *OpenRequest, next statePayloa
 		as := by(who)
 		next.By, ev.Ref, ev.Actor = &as, as.Ref, as.Actor
 	}
-	ev.Payload = encode(next)
+	ev.Payload = rawjson.Encode(next)
 	v.emit(s, ev)
 	v.putRequest(s, slot, ev)
 	v.endOrKeep(s, r, next.State)
@@ -272,7 +273,7 @@ func (o *opAnswer) again(a *applier, refused *fault.Error) (result, *fault.Error
 	}
 	var was statePayload
 	if e == nil || json.Unmarshal(e.Payload, &was) != nil || was.State != RequestAnswered || was.By == nil || was.By.Ref != a.grant.ID || was.Choice != o.choice ||
-		!bytes.Equal(jsonAt(e.Payload, "payload"), trimSpace(o.payload)) {
+		!bytes.Equal(rawjson.At(e.Payload, "payload"), bytes.TrimSpace(o.payload)) {
 		return nil, refused
 	}
 	return changeResult{Cursor: e.Cursor, Unchanged: true}, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // revertResult is the result of revert and unrevert.
@@ -42,7 +43,7 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 	if err := a.withdrawHidden(&r); err != nil {
 		return nil, err
 	}
-	ev := a.emit(MethodRevert, "", 1, encode(r.payload(&a.s.row.Revert)))
+	ev := a.emit(MethodRevert, "", 1, rawjson.Encode(r.payload(&a.s.row.Revert)))
 	r.Cursor, r.Actor, r.At = ev.Cursor, ev.Actor, ev.At
 	a.v.changeRow(a.s).Revert = r
 	return a.reverted(a.changed(), &r, !o.byCursor), nil
@@ -56,7 +57,7 @@ func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
 	if !r.InForce() {
 		return nil, fault.NotReverted.With("the session is not reverted, or something new was said since, which settled it: there is nothing to take back")
 	}
-	a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: r.To}))
+	a.emit(MethodUnrevert, "", 1, rawjson.Encode(revertPayload{To: r.To}))
 	a.v.changeRow(a.s).Revert = Revert{}
 	return a.reverted(a.changed(), &r, false), nil
 }
@@ -211,7 +212,7 @@ func (a *applier) settle() *fault.Error {
 		return err
 	}
 	return a.aside(func() *fault.Error {
-		ev := a.emit(MethodSettle, "", 1, encode(revertPayload{To: r.To}))
+		ev := a.emit(MethodSettle, "", 1, rawjson.Encode(revertPayload{To: r.To}))
 		r.Settled = ev.Cursor
 		left.Reverts = append(left.Reverts, r)
 		row := a.v.changeRow(a.s)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 func (o *opBegin) apply(a *applier) (result, *fault.Error) {
@@ -96,7 +97,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if t.Orphan { // other ops of the stream do not renew it
 		a.renewLease(t)
 	}
-	ev := a.emit(MethodAppendText, key, slot.entry.Schema, encode(deltaPayload{o.offset, o.text}))
+	ev := a.emit(MethodAppendText, key, slot.entry.Schema, rawjson.Encode(deltaPayload{o.offset, o.text}))
 	a.v.appendText(a.s, key, slot, o.text, ev.Cursor)
 	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
 }
@@ -148,7 +149,7 @@ func (o *opFinalize) end(a *applier, t *Turn, status TurnStatus) *fault.Error {
 	if next := a.s.row.Cursor + 1; payload.embedsOlder(next) {
 		payload.Salt = a.salt(next)
 	}
-	text := encode(payload)
+	text := rawjson.Encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
 		return fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
 	}

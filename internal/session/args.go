@@ -19,6 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -303,7 +304,7 @@ func (r *argReader) oneOf(names ...string) bool {
 
 // choices decodes a request's list of choices, {"id", …} each, and returns it as it is, with the ids.
 func (r *argReader) choices(name string) (text []byte, ids []string) {
-	if text = trimSpace(r.raw(name, optional)); text == nil {
+	if text = bytes.TrimSpace(r.raw(name, optional)); text == nil {
 		return nil, nil
 	}
 	list, ok := gjson.ParseBytes(text), false
@@ -529,16 +530,11 @@ func (r *argReader) schemaOr(name string, absent uint32) uint32 {
 // object decodes a payload: a JSON object, kept byte for byte.
 func (r *argReader) object(name string, must bool) []byte {
 	raw := r.raw(name, must)
-	if raw != nil && !isObject(raw) {
+	if raw != nil && !rawjson.IsObject(raw) {
 		r.fail(fault.BadPayload.With("%s is not a JSON object", name))
 		return nil
 	}
 	return raw
-}
-
-func isObject(raw []byte) bool {
-	t := bytes.TrimSpace(raw)
-	return len(t) > 0 && t[0] == '{'
 }
 
 // parts decodes finalize's list of {id, payload, schema_version}, up to the first invalid one.
@@ -598,7 +594,7 @@ func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) 
 		return p, false
 	case !validID(p.id, false):
 		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(p.id), maxIDBytes))
-	case !isObject(p.payload):
+	case !rawjson.IsObject(p.payload):
 		r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
 	}
 	return p, r.err == nil

@@ -187,22 +187,3 @@ func FinalValues(payload []byte) iter.Seq2[string, []byte] {
 func (p *finalizePayload) embedsOlder(cursor uint64) bool {
 	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })
 }
-
-// encode returns JSON without HTML escapes; v is one of this package's own types, so it cannot
-// fail.
-func encode(v any) []byte {
-	if r, ok := v.(changeResult); ok { // the common case
-		return r.encode()
-	}
-	var b jsonBuffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic("session: encode: " + err.Error())
-	}
-	return b[:len(b)-1] // without the line feed
-}
-
-type jsonBuffer []byte
-
-func (b *jsonBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }

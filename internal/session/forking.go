@@ -22,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // Forking is a fork that is being copied. It does not change.
@@ -267,7 +268,7 @@ func (o *opFork) copied(a *applier, f *Forking, owner *capability.Grant) (result
 	}
 	p := o.payload(owner)
 	p.Source, p.At, p.Message = o.source, f.At, o.message
-	text := encode(p)
+	text := rawjson.Encode(p)
 	row := a.v.changeRow(a.s)
 	row.Cursor = f.At
 	ev := o.createSession(a, MethodFork, owner, text)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // MaxLapses is the maximum number of claims that one Lapse ends.
@@ -44,7 +45,7 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 			if err != nil || next == t.Status || !all && t.Lease > v.now {
 				continue
 			}
-			v.emit(s, &Event{Method: MethodInterrupted, Key: MessageKey(t.Message), Schema: 1, Payload: encode(reason)})
+			v.emit(s, &Event{Method: MethodInterrupted, Key: MessageKey(t.Message), Schema: 1, Payload: rawjson.Encode(reason)})
 			gone := *t
 			gone.Status = next
 			v.setTurn(s, gone)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // Managed is a session in which a space's ref may have acted.
@@ -106,7 +107,7 @@ func CutRotated(ctx context.Context, tx Tx, c *Changes, old *capability.Grant, p
 // cut writes the event and the audit row of a session that loses ref.
 func (v *view) cut(s *sessionView, by *capability.Grant, ref, peer string) {
 	if s.row.Life == Live {
-		v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
+		v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: rawjson.Encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
 		v.changeRow(s).AuthGen++
 	}
 	v.audit = append(v.audit, &capability.AuditRow{Target: s.row.ID, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.row.Cursor, Peer: peer})

@@ -5,6 +5,7 @@ package session
 // still in place of values.
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -294,8 +295,8 @@ type opAsk struct {
 
 func decodeAsk(r *argReader) op {
 	o := &opAsk{id: r.id("request", required), kind: r.text("kind", required), message: r.id("message", optional)}
-	if o.payload = trimSpace(r.raw("payload", optional)); o.payload == nil {
-		o.payload = emptyPayload
+	if o.payload = bytes.TrimSpace(r.raw("payload", optional)); o.payload == nil {
+		o.payload = []byte("{}")
 	}
 	o.choices, o.choiceIDs = r.choices("choices")
 	expires, set := r.number("expires_in", optional)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -49,7 +50,7 @@ func OrderOf(first *Event) Order {
 	if first.Method != MethodCreate {
 		return ByLog
 	}
-	return ParseOrder(ledger.Unquote(jsonAt(first.Payload, "order")))
+	return ParseOrder(ledger.Unquote(rawjson.At(first.Payload, "order")))
 }
 
 // Ord is an entry's position in the order of its session. The zero Ord is that of a row that was
@@ -85,7 +86,7 @@ func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 
 // payloadCreated returns the time.created of a payload, Unix ms; 0 if it has none.
 func payloadCreated(payload []byte) uint64 {
-	t, err := strconv.ParseFloat(string(jsonAt(payload, "time", "created")), 64)
+	t, err := strconv.ParseFloat(string(rawjson.At(payload, "time", "created")), 64)
 	if err != nil || t < 1 || t > 1<<53 {
 		return 0
 	}

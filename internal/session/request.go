@@ -18,10 +18,12 @@ package session
 // What is open or claimed has a row of its own (OpenRequest), which ends with it.
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // The kinds of requests that Mooring gives a meaning; others are their users' own.
@@ -92,7 +94,7 @@ func (r *OpenRequest) Due() int64 {
 }
 
 // Marshal and UnmarshalRequest are the form in which a store keeps a row, beside its session and id.
-func (r *OpenRequest) Marshal() string { return string(encode(r)) }
+func (r *OpenRequest) Marshal() string { return string(rawjson.Encode(r)) }
 
 // UnmarshalRequest parses the result of Marshal.
 func UnmarshalRequest(id, request, text string) (*OpenRequest, error) {
@@ -166,11 +168,11 @@ type statePayload struct {
 // withRaw returns v's JSON object with further members, whose values are JSON text and stay as they are; nil ones
 // are left out.
 func withRaw(v any, members ...any) []byte {
-	text := encode(v)
+	text := rawjson.Encode(v)
 	text = text[:len(text)-1]
 	for i := 0; i < len(members); i += 2 {
 		if raw := members[i+1].([]byte); raw != nil {
-			text = append(append(append(text, `,"`...), members[i].(string)+`":`...), trimSpace(raw)...)
+			text = append(append(append(text, `,"`...), members[i].(string)+`":`...), bytes.TrimSpace(raw)...)
 		}
 	}
 	return append(text, '}')

@@ -6,6 +6,7 @@ package session
 import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // rotatePayload is the payload of a rotate event; the event's cursor is the old ref's cut.
@@ -85,7 +86,7 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	if err := a.v.withdrawReplaced(a.s, a.grant, old.ID); err != nil {
 		return 0, err
 	}
-	ev := a.emit(MethodRotate, refKey(g.ID), 1, encode(rotatePayload{Ref: g.ID, Old: old.ID}))
+	ev := a.emit(MethodRotate, refKey(g.ID), 1, rawjson.Encode(rotatePayload{Ref: g.ID, Old: old.ID}))
 	a.v.mint(g)
 	a.v.rotate(RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})
 	row := a.v.changeRow(a.s)

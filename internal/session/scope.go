@@ -21,6 +21,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
 // InScope reports whether a ref shows a key: one of the state, or an event's.
@@ -322,7 +323,7 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 			return e
 		}
 		p.Salt = ""
-		left = encode(p)
+		left = rawjson.Encode(p)
 	case MethodFork:
 		if g.ShowsAllKeys() { // one with a first visible cursor is not shown the first event
 			return e
@@ -332,7 +333,7 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 			p = createPayload{}
 		}
 		entries, _ := filterShown(p.Entries, func(in entryPayload) bool { return InScope(g, in.Key) })
-		left = encode(createPayload{Ref: p.Ref, Order: p.Order, Entries: entries})
+		left = rawjson.Encode(createPayload{Ref: p.Ref, Order: p.Order, Entries: entries})
 	case MethodPurge:
 		var p purgePayload
 		err := json.Unmarshal(e.Payload, &p)
@@ -344,12 +345,12 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 			p.Left = &purgedLeft{Hidden: 1}
 		}
 		p.Salt = ""
-		left = encode(p)
+		left = rawjson.Encode(p)
 	case MethodRevert, MethodUnrevert, MethodSettle, MethodCompact:
 		if showsAll(g) {
 			return e
 		}
-		left = encode(revertPayload{Hidden: 1})
+		left = rawjson.Encode(revertPayload{Hidden: 1})
 	default:
 		return e
 	}

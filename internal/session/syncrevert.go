@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -156,7 +157,7 @@ func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
 // showAgain takes a revert back by an event of its own.
 func (a *applier) showAgain() *fault.Error {
 	return a.aside(func() *fault.Error {
-		a.emit(MethodUnrevert, "", 1, encode(revertPayload{To: a.s.row.Revert.To}))
+		a.emit(MethodUnrevert, "", 1, rawjson.Encode(revertPayload{To: a.s.row.Revert.To}))
 		a.v.changeRow(a.s).Revert = Revert{}
 		return nil
 	})

@@ -5,8 +5,8 @@ package session
 
 import (
 	"bytes"
-	"slices"
 
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -48,46 +48,5 @@ func FoldText(payload, tail []byte) []byte {
 	if len(tail) == 0 {
 		return payload
 	}
-	return jsonSet(payload, encode(ledger.Unquote(jsonAt(payload, "text"))+string(tail)), "text")
+	return rawjson.Set(payload, rawjson.Encode(ledger.Unquote(rawjson.At(payload, "text"))+string(tail)), "text")
 }
-
-// jsonAt returns the value in an object at a path of names; nil if there is none.
-func jsonAt(object []byte, path ...string) []byte {
-	for _, name := range path {
-		value, found := ledger.Member(object, name)
-		if !found {
-			return nil
-		}
-		object = value
-	}
-	return object
-}
-
-// jsonSet sets the value in an object at a path of names to raw JSON text, keeping every other
-// byte. Missing names are added at the end.
-func jsonSet(object, raw []byte, path ...string) []byte {
-	if len(path) == 0 {
-		return raw
-	}
-	if !isObject(object) {
-		object = emptyPayload
-	}
-	if from, to, found := ledger.MemberAt(object, path[0]); found {
-		return slices.Concat(object[:from], jsonSet(object[from:to], raw, path[1:]...), object[to:])
-	}
-	comma, end := ",", bytes.LastIndexByte(object, '}')
-	if len(trimSpace(object[:end])) == len("{") {
-		comma = ""
-	}
-	return slices.Concat(object[:end], []byte(comma), encode(path[0]), []byte(":"), jsonSet(emptyPayload, raw, path[1:]...), object[end:])
-}
-
-// jsonSetIfObject is jsonSet for a path of two names, unless the first exists and is no object.
-func jsonSetIfObject(payload, raw []byte, outer, inner string) []byte {
-	if v := jsonAt(payload, outer); v != nil && !isObject(v) {
-		return payload
-	}
-	return jsonSet(payload, raw, outer, inner)
-}
-
-func trimSpace(payload []byte) []byte { return bytes.TrimSpace(payload) }

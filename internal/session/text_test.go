@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -24,7 +25,7 @@ func FuzzTextLen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		payload = slices.Clip(payload) // nothing is read behind its end
 		got := textLen(payload)        // of anything, without a panic
-		if !ledger.IsJSON(payload) || !utf8.Valid(payload) || !isObject(payload) {
+		if !ledger.IsJSON(payload) || !utf8.Valid(payload) || !rawjson.IsObject(payload) {
 			return
 		}
 		var text any = ""
@@ -64,7 +65,7 @@ func FuzzPayloadEdits(f *testing.F) {
 		f.Add([]byte(payload), "tail\n\"")
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, tail string) {
-		if !ledger.IsJSON(payload) || !utf8.Valid(payload) || !isObject(payload) || !utf8.ValidString(tail) {
+		if !ledger.IsJSON(payload) || !utf8.Valid(payload) || !rawjson.IsObject(payload) || !utf8.ValidString(tail) {
 			return
 		}
 		before := members(t, payload)
