@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // guest is another home's session, under a ref that was just made from s.
@@ -144,7 +145,7 @@ func TestAbortTurns(t *testing.T) {
 func TestAbortLargeTurns(t *testing.T) {
 	t.Parallel()
 	r := testRig(t, func(c *node.Config) {
-		c.Session = session.DefaultConfig()
+		c.Session = decide.DefaultConfig()
 		c.Session.Limits.EventBytes = 16 << 10 // a batch reads four times as much
 	})
 	s := r.newSession(t, r.open(t, "a"))

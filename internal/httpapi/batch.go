@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -293,7 +293,7 @@ type outcomeJSON struct {
 }
 
 // encodeAck returns an ack as JSON text.
-func encodeAck(a *session.Answer) []byte {
+func encodeAck(a *decide.Answer) []byte {
 	applied, duplicates, rejected := a.Counts()
 	b := httpkit.JSON(struct {
 		Cursor     uint64 `json:"cursor"`

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // refJSON is a ref of a tree.
@@ -169,9 +170,9 @@ func revokeRef(q *Request, live *objects.Capability) *fault.Error {
 		return q.ToFault(err)
 	}
 	httpkit.WriteJSON(q.W, http.StatusOK, httpkit.JSON(struct {
-		Cut           uint64             `json:"cut"`
-		Children      []session.ChildCut `json:"children,omitempty"`
-		ChildrenCount int                `json:"children_count,omitempty"`
+		Cut           uint64            `json:"cut"`
+		Children      []decide.ChildCut `json:"children,omitempty"`
+		ChildrenCount int               `json:"children_count,omitempty"`
 	}{done.Cut, done.Children, done.ChildrenCount}))
 	return nil
 }
@@ -192,7 +193,7 @@ func rotate(q *Request, live *objects.Capability) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	var to session.Rotation
+	var to decide.Rotation
 	var hash []byte
 	takeOver := false
 	members := []member{text("ref", &to.ID), bytes32("hash", &hash)}

@@ -28,6 +28,6 @@
 //	histories_test.go   histories by the thousand (make linearize)
 //	unlocked_test.go    the same without the session row's lock, which must be refused
 //
-// The model is written from the promises (README.md, internal/session/doc.go,
+// The model is written from the promises (README.md, internal/session/decide/doc.go,
 // capability.Check) and shares no code with what it checks.
 package linear

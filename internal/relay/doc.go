@@ -5,7 +5,7 @@
 //
 // Each share is a session of its own on the server, made by a batch of the outbox under the space's ref that the relay was given: the create,
 // and a ref with a public id (capability.PublicID), which is why the link is known before the server has heard of it. A sync is batches of puts
-// with the argument sync, by which the server does what it does with a sync of its own share API (session/syncrevert.go). The end of a share
+// with the argument sync, by which the server does what it does with a sync of its own share API (session/decide/syncrevert.go). The end of a share
 // is a revoke of that ref.
 //
 // # What is durable when

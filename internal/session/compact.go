@@ -33,17 +33,17 @@ func (c *Compaction) LeavesOut(head *Entry) bool {
 	return c.InForce() && head != nil && head.Key != c.Summary && PositionOf(head).Compare(ByPut, KeyPosition{c.Ord, c.Upto}) <= 0
 }
 
-// crosses reports whether a revert hides the summary of c, or a part of it: then the session is shown as not
+// Crosses reports whether a revert hides the summary of c, or a part of it: then the session is shown as not
 // compacted, and no longer is once the revert is settled.
-func (r *Revert) crosses(c *Compaction) bool {
-	return r.InForce() && c.InForce() && KeyPosition{c.Place, c.Summary}.Compare(ByPut, KeyPosition{r.Ord, MessageKey(r.message())}) >= 0
+func (r *Revert) Crosses(c *Compaction) bool {
+	return r.InForce() && c.InForce() && KeyPosition{c.Place, c.Summary}.Compare(ByPut, KeyPosition{r.Ord, MessageKey(r.Message())}) >= 0
 }
 
 // Compacted returns up to where a session is compacted, if no revert hides that.
 func (r *Row) Compacted() Compaction { return shownCompaction(&r.Compaction, &r.Revert) }
 
 func shownCompaction(c *Compaction, r *Revert) Compaction {
-	if r.crosses(c) {
+	if r.Crosses(c) {
 		return Compaction{}
 	}
 	return *c
@@ -52,7 +52,7 @@ func shownCompaction(c *Compaction, r *Revert) Compaction {
 // CompactedTo returns what a ref's reader who asks for the compacted view is shown by: nothing is left out for a
 // ref that does not show all of the session.
 func (r *Row) CompactedTo(g *capability.Grant) Compaction {
-	if !showsAll(g) {
+	if !ShowsAll(g) {
 		return Compaction{}
 	}
 	return r.Compacted()
@@ -61,38 +61,39 @@ func (r *Row) CompactedTo(g *capability.Grant) Compaction {
 // RevertedTo returns what a session is reverted to, as a ref is shown it: nothing if the ref does not show all of
 // the session.
 func (r *Row) RevertedTo(g *capability.Grant) Revert {
-	if !showsAll(g) {
+	if !ShowsAll(g) {
 		return Revert{}
 	}
 	return r.Revert
 }
 
-// compactPayload is the payload of a compact event, and a member of a fork's.
-type compactPayload struct {
+// CompactPayload is the payload of a compact event, and a member of a fork's.
+type CompactPayload struct {
 	Upto    string     `json:"upto"`
-	Ord     ordNumbers `json:"ord"` // Compaction.Ord
+	Ord     OrdNumbers `json:"ord"` // Compaction.Ord
 	Summary string     `json:"summary"`
-	Place   ordNumbers `json:"place"` // Compaction.Place
+	Place   OrdNumbers `json:"place"` // Compaction.Place
 }
 
-func (c *Compaction) payload() compactPayload {
-	return compactPayload{c.Upto, ordNumbers{c.Ord.At, c.Ord.Index}, c.Summary, ordNumbers{c.Place.At, c.Place.Index}}
+// Payload returns the payload of the event of c.
+func (c *Compaction) Payload() CompactPayload {
+	return CompactPayload{c.Upto, OrdNumbers{c.Ord.At, c.Ord.Index}, c.Summary, OrdNumbers{c.Place.At, c.Place.Index}}
 }
 
-// by returns what the event e compacts a session to: nothing, if its reader is not shown it.
-func (p *compactPayload) by(e *Event) Compaction {
+// By returns what the event e compacts a session to: nothing, if its reader is not shown it.
+func (p *CompactPayload) By(e *Event) Compaction {
 	if p.Upto == "" {
 		return Compaction{}
 	}
 	return Compaction{p.Upto, Ord{p.Ord[0], p.Ord[1]}, p.Summary, Ord{p.Place[0], p.Place[1]}, e.Cursor, e.Actor, e.At}
 }
 
-// forked returns up to where a fork is compacted that begins with entries, in their order: up to the last message
+// Forked returns up to where a fork is compacted that begins with entries, in their order: up to the last message
 // of them that c leaves out; nil if it is not, since there is none, or not the summary.
-func (c *Compaction) forked(entries []Entry) *compactPayload {
-	var of compactPayload
+func (c *Compaction) Forked(entries []Entry) *CompactPayload {
+	var of CompactPayload
 	for i := range entries {
-		place := ordNumbers{1, uint64(i)} // of the fork's event (Order.NewOrd)
+		place := OrdNumbers{1, uint64(i)} // of the fork's event (Order.NewOrd)
 		switch e := &entries[i]; {
 		case c.InForce() && e.Key == c.Summary:
 			of.Summary, of.Place = e.Key, place
@@ -108,10 +109,10 @@ func (c *Compaction) forked(entries []Entry) *compactPayload {
 
 // compactionOf returns what a compact event compacts a session to.
 func compactionOf(e *Event) (Compaction, error) {
-	var p compactPayload
+	var p CompactPayload
 	if e.Payload == nil { // of a deleted session
 		return Compaction{}, nil
 	}
 	err := json.Unmarshal(e.Payload, &p)
-	return p.by(e), err
+	return p.By(e), err
 }

@@ -24,7 +24,7 @@ const (
 	MethodRemove      = "remove"
 	MethodPatch       = "patch" // its event's payload is the patch alone
 	MethodAdd         = "add"   // its event's payload is addPayload
-	MethodClaim       = "claim" // its event's payload is claimPayload
+	MethodClaim       = "claim" // its event's payload is ClaimPayload
 	MethodRelease     = "release"
 	MethodAsk         = "ask"      // the events of requests are puts (request.go)
 	MethodAnswer      = "answer"   //
@@ -37,10 +37,10 @@ const (
 	MethodBumpEpoch   = "bumpEpoch"
 	MethodPurge       = "purge"
 	MethodDelete      = "delete"
-	MethodRevert      = "revert"      // its event's payload is revertPayload
+	MethodRevert      = "revert"      // its event's payload is RevertPayload
 	MethodUnrevert    = "unrevert"    // what was hidden is shown again
 	MethodSettle      = "settle"      // what was hidden leaves the state: something new was said
-	MethodCompact     = "compact"     // its event's payload is compactPayload
+	MethodCompact     = "compact"     // its event's payload is CompactPayload
 	MethodRotate      = "rotate"      // an owner's ref was replaced by another; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease expired, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is active again, with an op whose event, if it makes one, comes next; key message/ID
@@ -70,32 +70,20 @@ func HashEvent(prev Hash, e *Event) Hash {
 // SumOf returns a payload's hash, as in Event.Sum and Entry.Sum.
 func SumOf(payload []byte) Hash { return sha256.Sum256(payload) }
 
-// deltaPayload is the payload of an appendText event.
-type deltaPayload struct {
-	Offset uint64 `json:"offset"`
-	Text   string `json:"text"`
-}
-
 // DeltaText returns the text that an appendText event's payload adds.
 func DeltaText(payload []byte) []byte { return []byte(gjson.GetBytes(payload, "text").String()) }
 
-// addPayload is the payload of an add event.
-type addPayload struct {
-	Member string `json:"member"`
-	By     int64  `json:"by"`
-}
-
-// entryPayload is an entry embedded in another event's payload: JSON text as a string, so that
+// EntryPayload is an entry embedded in another event's payload: JSON text as a string, so that
 // every byte stays the same.
-type entryPayload struct {
+type EntryPayload struct {
 	Key    string `json:"key,omitempty"`
 	Schema uint32 `json:"schema_version"`
 	JSON   string `json:"payload"`
 	Since  uint64 `json:"since,omitempty"` // in finalize: the Entry's; 0 in events of earlier servers
 }
 
-// createPayload is the payload of a create event; a fork event sets all fields.
-type createPayload struct {
+// CreatePayload is the payload of a create event; a fork event sets all fields.
+type CreatePayload struct {
 	External string         `json:"external,omitempty"`
 	Ref      string         `json:"ref"`
 	Label    string         `json:"label,omitempty"`
@@ -106,17 +94,17 @@ type createPayload struct {
 	Source   string         `json:"source,omitempty"`
 	At       uint64         `json:"at,omitempty"`      // the cursor of the source at which it was forked
 	Message  string         `json:"message,omitempty"` // the last message of the source that was copied; "" for all
-	Entries  []entryPayload `json:"entries,omitempty"`
+	Entries  []EntryPayload `json:"entries,omitempty"`
 	Purged   []int          `json:"purged,omitempty"` // indexes of purged entries, ascending
 
-	Compact *compactPayload `json:"compact,omitempty"` // up to where the fork is compacted, with places of its own
+	Compact *CompactPayload `json:"compact,omitempty"` // up to where the fork is compacted, with places of its own
 }
 
-// embedded returns the entries inside a finalize's or fork's payload, and the indexes of purged
+// Embedded returns the entries inside a finalize's or fork's payload, and the indexes of purged
 // ones; none if it cannot be read.
-func embedded(e *Event) (entries []entryPayload, purged []int) {
+func Embedded(e *Event) (entries []EntryPayload, purged []int) {
 	var p struct {
-		Entries []entryPayload `json:"entries"`
+		Entries []EntryPayload `json:"entries"`
 		Purged  []int          `json:"purged"`
 	}
 	if e.Payload == nil || json.Unmarshal(e.Payload, &p) != nil {
@@ -125,10 +113,10 @@ func embedded(e *Event) (entries []entryPayload, purged []int) {
 	return p.Entries, p.Purged
 }
 
-// withoutKey returns entries without key's, and the indexes of all purged ones then; had reports
+// WithoutKey returns entries without key's, and the indexes of all purged ones then; had reports
 // whether key was among them. The others keep their original indexes, which are part of their Ords.
-func withoutKey(entries []entryPayload, purged []int, key string) (left []entryPayload, all []int, had bool) {
-	left = make([]entryPayload, 0, len(entries))
+func WithoutKey(entries []EntryPayload, purged []int, key string) (left []EntryPayload, all []int, had bool) {
+	left = make([]EntryPayload, 0, len(entries))
 	for i, in := range indexed(entries, purged) {
 		if in.Key == key {
 			all = append(all, i)
@@ -142,8 +130,8 @@ func withoutKey(entries []entryPayload, purged []int, key string) (left []entryP
 }
 
 // indexed returns entries with their original indexes, from before others were purged.
-func indexed(entries []entryPayload, purged []int) iter.Seq2[int, entryPayload] {
-	return func(yield func(int, entryPayload) bool) {
+func indexed(entries []EntryPayload, purged []int) iter.Seq2[int, EntryPayload] {
+	return func(yield func(int, EntryPayload) bool) {
 		i := 0
 		for _, in := range entries {
 			for ; len(purged) > 0 && purged[0] == i; i++ {
@@ -157,13 +145,13 @@ func indexed(entries []entryPayload, purged []int) iter.Seq2[int, entryPayload] 
 	}
 }
 
-// finalizePayload is the payload of a finalize event: the new values of the message and of its
+// FinalizePayload is the payload of a finalize event: the new values of the message and of its
 // closed and folded parts.
-type finalizePayload struct {
+type FinalizePayload struct {
 	Status  string         `json:"status"`
-	Entries []entryPayload `json:"entries"`
-	Purged  []int          `json:"purged,omitempty"` // as in createPayload
-	Salt    string         `json:"salt,omitempty"`   // applier.salt, if a value is older than its event
+	Entries []EntryPayload `json:"entries"`
+	Purged  []int          `json:"purged,omitempty"` // as in CreatePayload
+	Salt    string         `json:"salt,omitempty"`   // package decide makes it, if a value is older than its event
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }
 
@@ -171,7 +159,7 @@ type finalizePayload struct {
 // parts that its end has changed. A payload that cannot be read has none.
 func FinalValues(payload []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		var p finalizePayload
+		var p FinalizePayload
 		if json.Unmarshal(payload, &p) != nil {
 			return
 		}
@@ -183,7 +171,68 @@ func FinalValues(payload []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// embedsOlder reports whether a value in it is from before its event, at cursor.
-func (p *finalizePayload) embedsOlder(cursor uint64) bool {
-	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })
+// EmbedsOlder reports whether a value in it is from before its event, at cursor.
+func (p *FinalizePayload) EmbedsOlder(cursor uint64) bool {
+	return slices.ContainsFunc(p.Entries, func(in EntryPayload) bool { return in.Since < cursor })
 }
+
+// PurgePayload is the payload of a purge event.
+type PurgePayload struct {
+	Key    string       `json:"key"`
+	Events []PurgedNote `json:"events,omitempty"`
+	Salt   string       `json:"salt,omitempty"`   // package decide makes it, if there are events
+	Left   *PurgedLeft  `json:"left,omitempty"`   // of a message, in a session that was ever reverted
+	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
+}
+
+// PurgedNote is one event that a purge touched: Sum, in hex, is the hash of its remaining payload;
+// "" means that nothing remains.
+type PurgedNote struct {
+	Cursor uint64 `json:"cursor"`
+	Sum    string `json:"sum,omitempty"`
+}
+
+// PurgedLeft is what the state has of a message when its value is purged. The value was the only thing in the
+// log that said where it was, and so whether a settled revert had hidden its parts and its turn. What a revert
+// in force hides of them is shown from here on: who has a state without it reads it again.
+type PurgedLeft struct {
+	Turn   bool         `json:"turn,omitempty"`
+	Parts  []PlacedPart `json:"parts,omitempty"`
+	Hidden int          `json:"hidden,omitempty"` // 1 for a reader whose ref does not show all of the session: it is told to read the state again; never in the log
+}
+
+// PlacedPart is a part's id, and its Ord.
+type PlacedPart struct {
+	ID  string     `json:"id"`
+	Ord OrdNumbers `json:"ord"`
+}
+
+// Places returns what the state has of the parts of a message that is purged, by key; nil if the event does not say.
+func (p *PurgePayload) Places(message string) map[string]Ord {
+	if p.Left == nil || p.Left.Hidden > 0 {
+		return nil
+	}
+	places := map[string]Ord{}
+	for _, part := range p.Left.Parts {
+		places[PartKey(message, part.ID)] = Ord{part.Ord[0], part.Ord[1]}
+	}
+	return places
+}
+
+// HoldsPayload reports whether an event holds payloads of key, or may, embedded in its own payload
+// with other keys' values.
+func HoldsPayload(e *Event, key string) bool {
+	switch e.Method {
+	case MethodPut, MethodPatch, MethodAdd, MethodBegin, MethodAppendText:
+		return e.Key == key
+	case MethodFinalize:
+		return e.Key == HeadOf(key)
+	}
+	return e.Method == MethodFork
+}
+
+// EventCost is what an event counts besides its payload, and a ref minted without an event.
+const EventCost = 256
+
+// Cost returns what an event counts, in bytes.
+func (e *Event) Cost() int64 { return int64(len(e.Payload)) + EventCost }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Features is a set of features.
@@ -69,131 +68,16 @@ func (f Features) Names() (names []string) {
 	return names
 }
 
-// FeaturesOf returns the features that ops need. A reference in place of a key counts as needing
-// none: the server decides it when its value is known.
-func FeaturesOf(ops []ledger.Intent) (f Features) {
-	for i := range ops {
-		f |= featuresOf(&ops[i])
-	}
-	return f
-}
-
-func featuresOf(op *ledger.Intent) (f Features) {
-	if aboutRequest(op) {
-		return FeatureRequests
-	}
-	if slices.Contains(keyMethods, op.Method) {
-		return FeatureKeys
-	}
-	switch op.Method {
-	case MethodPut, MethodRemove, MethodPurge:
-		if op.Method != MethodPurge && hasArgument(op, "sync") {
-			f = FeatureSync
-		}
-		if hasArgument(op, "expect") || hasArgument(op, "claim") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
-			f |= FeatureKeys
-		}
-	case MethodCreate:
-		if hasArgument(op, "parent") {
-			f = FeatureChildren
-		}
-		if hasArgument(op, "shared_external") {
-			f |= FeatureSync
-		}
-	case MethodFork:
-		if hasArgument(op, "message") {
-			return FeatureFork
-		}
-	case MethodRevert, MethodUnrevert:
-		return FeatureRevert
-	case MethodCompact:
-		return FeatureCompact
-	case MethodAsk, MethodAnswer, MethodWithdraw:
-		return FeatureRequests
-	case MethodShare:
-		rights, _ := capability.RightsNamed(argNames(op, "rights"))
-		f = MintFeatures(&capability.MintRequest{Rights: rights, Methods: argNames(op, "methods")})
-		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
-			f |= FeatureKeys
-		}
-		if hasArgument(op, "children") {
-			f |= FeatureReach
-		}
-		if hasArgument(op, "ask") || hasArgument(op, "answer") {
-			f |= FeatureRequests
-		}
-		if hasArgument(op, "public") {
-			f |= FeatureSync
-		}
-		return f
-	}
-	return f
-}
-
-// MintFeatures returns the features that a ref or a live capability with the limits of m needs: limits,
-// rights and methods that a server of the version before does not know.
-func MintFeatures(m *capability.MintRequest) (f Features) {
-	if m.Rights.Has(capability.Manage) {
-		f = FeatureManage
-	}
-	if m.ReadKeys != nil || m.WriteKeys != nil || m.Rights&(capability.Break|capability.Schema) != 0 ||
-		slices.ContainsFunc(m.Methods, func(name string) bool { return slices.Contains(keyMethods, name) }) {
-		f |= FeatureKeys
-	}
-	if m.Rights.Has(capability.Revert) {
-		f |= FeatureRevert
-	}
-	if m.Rights.Has(capability.Compact) {
-		f |= FeatureCompact
-	}
-	if m.Children != 0 {
-		f |= FeatureReach
-	}
-	if m.Rights&(capability.Ask|capability.Answer) != 0 || m.AskKinds != nil || m.AnswerKinds != nil {
-		f |= FeatureRequests
-	}
-	return f
-}
-
-// keyMethods are the methods that need FeatureKeys whatever their arguments are.
-var keyMethods = []string{MethodPatch, MethodAdd, MethodClaim, MethodRelease}
-
-func hasArgument(op *ledger.Intent, name string) bool {
-	return slices.ContainsFunc(op.Args, func(a ledger.Arg) bool { return a.Name == name })
-}
-
-// argNames returns a list argument's names, none if it is no list.
-func argNames(op *ledger.Intent, name string) []string {
-	if !hasArgument(op, name) {
-		return nil
-	}
-	r := argReader{}
-	r.read(op, DefaultLimits())
-	return r.names(name, optional)
-}
-
-// mayBeOwnKey reports whether an op's key may be of its users' kinds, by its first characters alone:
-// most keys are message/… and part/….
-func mayBeOwnKey(op *ledger.Intent) bool {
-	for i := range op.Args {
-		if a := &op.Args[i]; a.Name == "key" {
-			text := string(a.JSON[:min(len(a.JSON), len(`"message/`))])
-			return !strings.HasPrefix(text, `"message/`) && !strings.HasPrefix(text, `"part/`)
-		}
-	}
-	return false
-}
-
 // EventFeatures returns the features that a reader of an event needs.
 func EventFeatures(e *Event) Features {
 	switch e.Method {
 	case MethodPatch, MethodAdd, MethodClaim, MethodRelease, MethodLapse:
 		return FeatureKeys
 	case MethodPut, MethodRemove, MethodPurge:
-		if isOwn(e.Key) {
+		if IsOwn(e.Key) {
 			return FeatureKeys
 		}
-		if KindOf(e.Key) == requestKind {
+		if KindOf(e.Key) == RequestKind {
 			return FeatureRequests
 		}
 	case MethodRevert, MethodUnrevert, MethodSettle:
@@ -203,22 +87,6 @@ func EventFeatures(e *Event) Features {
 	}
 	return 0
 }
-
-// checkFeatures returns the reason that an op cannot be decided yet: some replica does not know a
-// feature that it needs.
-func (c *Config) checkFeatures(op *ledger.Intent) *fault.Error {
-	if c.Features == nil {
-		return nil
-	}
-	need := featuresOf(op)
-	if need == 0 {
-		return nil
-	}
-	return CheckFeatures(need, c.Features())
-}
-
-// inUse reports whether every replica knows a feature.
-func (c *Config) inUse(f Features) bool { return c.Features == nil || c.Features()&f == f }
 
 // CheckFeatures returns the reason that something cannot be done yet: some replica does not know a
 // feature that it needs.

@@ -55,7 +55,7 @@ func FoldFrom(session string, cursor, epoch uint64, entries []*Entry, turns []*T
 		}
 		whole.LastAppend, whole.Sum, whole.Claim = 0, SumOf(e.Payload), nil
 		if k, err := ParseKey(e.Key); err == nil {
-			whole.TextLen = entryTextLen(k, e.Payload)
+			whole.TextLen = EntryTextLen(k, e.Payload)
 		}
 		f.entries[e.Key] = &foldEntry{Entry: whole}
 	}
@@ -92,21 +92,21 @@ func (f *Fold) apply(e *Event) error {
 	case MethodCreate, MethodFork:
 		f.Life, f.Epoch, f.Order = Live, 1, OrderOf(e)
 		if e.Method == MethodFork && e.Payload != nil {
-			var p createPayload
+			var p CreatePayload
 			if err := json.Unmarshal(e.Payload, &p); err != nil {
 				return err
 			}
 			if p.Compact != nil {
-				f.Compaction = p.Compact.by(e)
+				f.Compaction = p.Compact.By(e)
 			}
 			return f.setAll(e, p.Entries, p.Purged)
 		}
 	case MethodPut:
-		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
+		return f.set(e, 0, EntryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodBegin:
 		message := strings.TrimPrefix(e.Key, MessageKey(""))
 		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Ref: e.Ref, Begun: e.Cursor}
-		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
+		return f.set(e, 0, EntryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodPatch, MethodAdd:
 		return f.edit(e)
 	case MethodRemove:
@@ -114,14 +114,14 @@ func (f *Fold) apply(e *Event) error {
 		delete(f.claims, e.Key)
 		f.endCompaction(e.Key)
 	case MethodClaim:
-		var p claimPayload
+		var p ClaimPayload
 		if e.Payload == nil { // of a deleted session
 			return nil
 		}
 		if err := json.Unmarshal(e.Payload, &p); err != nil {
 			return err
 		}
-		f.claims[e.Key] = claimOf(e, &p)
+		f.claims[e.Key] = ClaimOf(e, &p)
 	case MethodRelease, MethodLapse:
 		delete(f.claims, e.Key)
 	case MethodAppendText:
@@ -180,12 +180,12 @@ func (f *Fold) edit(e *Event) error {
 	if err != nil {
 		return err
 	}
-	return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: entry.Since}, value)
+	return f.set(e, 0, EntryPayload{Key: e.Key, Schema: e.Schema, Since: entry.Since}, value)
 }
 
 // set sets a key's value to payload, nil for none: value i of the event, with the other fields of
 // p.
-func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
+func (f *Fold) set(e *Event, i int, p EntryPayload, payload []byte) error {
 	if payload == nil {
 		delete(f.entries, p.Key)
 		return nil
@@ -200,12 +200,12 @@ func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
 	}
 	ord, since := old.nextOrd(f.Order, e, i, p, payload)
 	f.entries[p.Key] = &foldEntry{Entry: Entry{Session: f.Session, Key: p.Key, Cursor: e.Cursor, Ord: ord, Since: since, Schema: p.Schema,
-		Sum: SumOf(payload), Payload: payload, TextLen: entryTextLen(k, payload)}}
+		Sum: SumOf(payload), Payload: payload, TextLen: EntryTextLen(k, payload)}}
 	return nil
 }
 
 // setAll sets the values that an event embeds.
-func (f *Fold) setAll(e *Event, entries []entryPayload, purged []int) error {
+func (f *Fold) setAll(e *Event, entries []EntryPayload, purged []int) error {
 	for i, p := range indexed(entries, purged) {
 		if err := f.set(e, i, p, []byte(p.JSON)); err != nil {
 			return err
@@ -218,11 +218,11 @@ func (f *Fold) finalize(e *Event) error {
 	if e.Payload == nil {
 		return nil
 	}
-	var p finalizePayload
+	var p FinalizePayload
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return err
 	}
-	step, ok := endStep(p.Status)
+	step, ok := EndStep(p.Status)
 	if !ok {
 		return fmt.Errorf("status %q", p.Status)
 	}
@@ -251,11 +251,11 @@ func (f *Fold) purge(e *Event) error {
 	if !is || e.Payload == nil {
 		return nil
 	}
-	var p purgePayload
+	var p PurgePayload
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return err
 	}
-	places := p.places(message)
+	places := p.Places(message)
 	if places == nil {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (f *Fold) purge(e *Event) error {
 		delete(f.turns, message)
 	}
 	maps.DeleteFunc(f.entries, func(key string, part *foldEntry) bool {
-		if !strings.HasPrefix(key, partPrefix(message)) {
+		if !strings.HasPrefix(key, PartPrefix(message)) {
 			return false
 		}
 		at, stays := places[key]
@@ -285,7 +285,7 @@ func (f *Fold) settle() {
 	for _, key := range gone {
 		delete(f.entries, key)
 	}
-	if f.Revert.crosses(&f.Compaction) {
+	if f.Revert.Crosses(&f.Compaction) {
 		f.Compaction = Compaction{}
 	}
 	f.Revert = Revert{}
@@ -312,7 +312,7 @@ func (f *Fold) view(c Compaction) stateView {
 	v.entries = slices.DeleteFunc(v.entries, func(e *Entry) bool {
 		gone := leftOut(e.Key)
 		if gone && HeadOf(e.Key) == e.Key {
-			v.leftOut = append(v.leftOut, messageOf(e.Key))
+			v.leftOut = append(v.leftOut, MessageOf(e.Key))
 		}
 		return gone
 	})
@@ -336,6 +336,19 @@ func (f *Fold) hides(e *foldEntry) bool {
 func (f *Fold) hidesTurn(t *Turn) bool {
 	head := f.entries[MessageKey(t.Message)]
 	return head != nil && f.Revert.HidesTurn(t, &head.Entry)
+}
+
+// Hold puts an entry into the state as it is, without the text that its payload lacks.
+func (f *Fold) Hold(e *Entry) { f.entries[e.Key] = &foldEntry{Entry: *e} }
+
+// Held returns the state's entries by key as they were held and as events have put them since: hidden ones too, and
+// without the text of later deltas.
+func (f *Fold) Held() map[string]*Entry {
+	held := make(map[string]*Entry, len(f.entries))
+	for key, e := range f.entries {
+		held[key] = &e.Entry
+	}
+	return held
 }
 
 // Entries returns the state's entries in the session's order, with all their text, without those that are

@@ -40,7 +40,7 @@ const (
 // Bounds of keys, in bytes, and of the IDs of a key of its users' kinds, which has
 // capability.MaxKeyBytes in all; those of other kinds are shorter.
 const (
-	maxIDBytes = 200
+	MaxIDBytes = 200
 	maxOwnIDs  = 6
 )
 
@@ -48,7 +48,7 @@ const (
 // those that have keys.
 var (
 	reservedKinds = []string{"ref", "turn"}
-	knownKinds    = []string{"session", "message", "part", "session_diff", "model", schemaKind, requestKind}
+	knownKinds    = []string{"session", "message", "part", "session_diff", "model", schemaKind, RequestKind}
 )
 
 const schemaKind = "schema"
@@ -73,16 +73,16 @@ func ParseKey(text string) (Key, *fault.Error) {
 	known := true
 	switch kind {
 	case "message":
-		if validID(rest, false) {
+		if ValidID(rest, false) {
 			return Key{Kind: KeyMessage, Message: rest}, nil
 		}
 	case "part":
 		m, p, _ := strings.Cut(rest, "/")
-		if validID(m, false) && validID(p, false) {
+		if ValidID(m, false) && ValidID(p, false) {
 			return Key{Kind: KeyPart, Message: m, ID: p}, nil
 		}
 	case "model":
-		if validID(rest, true) {
+		if ValidID(rest, true) {
 			return Key{Kind: KeyModel, ID: rest}, nil
 		}
 	case schemaKind:
@@ -90,8 +90,8 @@ func ParseKey(text string) (Key, *fault.Error) {
 			return Key{Kind: KeySchema, ID: text}, nil
 		}
 		return Key{}, fault.BadKey.With("%q is not a key: schema/KIND is the schema of the values of a kind of your own, as in schema/todo", fault.Clip(text))
-	case requestKind:
-		if id, _, ok := RequestOf(text); ok && validID(id, false) {
+	case RequestKind:
+		if id, _, ok := RequestOf(text); ok && ValidID(id, false) {
 			return Key{Kind: KeyRequest, ID: text}, nil
 		}
 	case "session", "session_diff":
@@ -101,7 +101,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 	if !known {
 		return parseOwnKey(text)
 	}
-	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID, request/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
+	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID, request/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), MaxIDBytes)
 }
 
 // beginsKeys reports whether there may be keys that begin with a prefix, which ends with "/".
@@ -128,8 +128,8 @@ func parseOwnKey(text string) (Key, *fault.Error) {
 		switch {
 		case n > maxOwnIDs:
 			return Key{}, fault.BadKey.With("%q has more than %d ids after its kind", fault.Clip(text), maxOwnIDs)
-		case !validID(id, false):
-			return Key{}, fault.BadKey.With("%q is not a key: id %d after its kind is not 1 to %d letters, digits and _.:@+-", fault.Clip(text), n, maxIDBytes)
+		case !ValidID(id, false):
+			return Key{}, fault.BadKey.With("%q is not a key: id %d after its kind is not 1 to %d letters, digits and _.:@+-", fault.Clip(text), n, MaxIDBytes)
 		}
 	}
 	return Key{Kind: KeyOwn, ID: text}, nil
@@ -138,14 +138,14 @@ func parseOwnKey(text string) (Key, *fault.Error) {
 // Own reports whether a key is of the users' kinds, or their schema.
 func (k Key) Own() bool { return k.Kind == KeyOwn || k.Kind == KeySchema }
 
-// isOwn reports whether a text is a key of its users' kinds, or their schema.
-func isOwn(key string) bool {
+// IsOwn reports whether a text is a key of its users' kinds, or their schema.
+func IsOwn(key string) bool {
 	k, err := ParseKey(key)
 	return err == nil && k.Own()
 }
 
-// schemaKey returns the key of the schema of a key's kind.
-func schemaKey(key string) string { return schemaKind + "/" + KindOf(key) }
+// SchemaKey returns the key of the schema of a key's kind.
+func SchemaKey(key string) string { return schemaKind + "/" + KindOf(key) }
 
 // PrefixEnd returns the first text above all keys that begin with a prefix, which is ASCII. Above those
 // with "", which are all, is a text that no key reaches.
@@ -188,14 +188,15 @@ func MessageKey(id string) string { return "message/" + id }
 // PartKey returns a part's key.
 func PartKey(message, id string) string { return "part/" + message + "/" + id }
 
-// refKey returns the key of events about a ref.
-func refKey(id string) string { return "ref/" + id }
+// RefKey returns the key of events about a ref.
+func RefKey(id string) string { return "ref/" + id }
 
-// partPrefix returns the prefix of the keys of all parts of a message.
-func partPrefix(message string) string { return "part/" + message + "/" }
+// PartPrefix returns the prefix of the keys of all parts of a message.
+func PartPrefix(message string) string { return "part/" + message + "/" }
 
-func validID(s string, slashes bool) bool {
-	if s == "" || len(s) > maxIDBytes {
+// ValidID reports whether a text is an id as keys have them; slashes permits "/" inside.
+func ValidID(s string, slashes bool) bool {
+	if s == "" || len(s) > MaxIDBytes {
 		return false
 	}
 	for i := 0; i < len(s); i++ {

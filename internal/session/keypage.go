@@ -145,7 +145,7 @@ func (p *KeyPage) access() *Access { return &p.Access }
 
 // limitedTo leaves out who changed an entry, too, by an event that the ref does not show.
 func (p *KeyPage) limitedTo(g *capability.Grant) *KeyPage {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return p
 	}
 	shown := &KeyPage{Access: p.Access.limitedTo(g), More: p.More, Next: p.Next}

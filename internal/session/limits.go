@@ -1,12 +1,10 @@
-// The bounds of a commit and of a session, and the configuration of the rules.
+// The bounds of a commit and of a session.
 
 package session
 
 import (
 	"math"
-	"time"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -34,7 +32,7 @@ type Limits struct {
 
 // Bounds of open turns: MaxOpenTurns of one stream in a session, and of a ref that is not an
 // owner's with its descendants; MaxSessionTurns of a session, since every batch reads them. Turns
-// of dead refs are not counted (turncount.go); MaxOrphans is how many of them a session may have for a
+// of dead refs are not counted (decide/turncount.go); MaxOrphans is how many of them a session may have for a
 // revert to end those that it hides.
 const (
 	MaxOpenTurns    = 256
@@ -43,7 +41,7 @@ const (
 )
 
 // Bounds of the claims in force: MaxRefClaims of a ref that is not an owner's with its descendants, and
-// MaxSessionClaims of a session, which is below MaxPassedClaims: what is free is found (claimcount.go).
+// MaxSessionClaims of a session, which is below decide.MaxPassedClaims: what is free is found (decide/claimcount.go).
 const (
 	MaxRefClaims     = 1024
 	MaxSessionClaims = 8192
@@ -56,10 +54,6 @@ const MaxReadOnlyUnacked = 1000
 // MaxTerminalParts is the maximum number of parts in one finalize.
 const MaxTerminalParts = 10_000
 
-// readBytes is how many bytes of payloads one submission may read beyond its own: enough for any
-// event of EventBytes, and for a log with some history.
-func (l *Limits) readBytes() int { return 4 * l.EventBytes }
-
 // DefaultLimits returns a server's default limits.
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()
@@ -68,25 +62,5 @@ func DefaultLimits() Limits {
 		UnackedOps: 300 * l.BatchOps} // the Go client's: 256 batches
 }
 
-// Config configures Commit and Lapse.
-type Config struct {
-	Limits Limits
-	Lease  time.Duration // how long a streaming turn stays so without an op of its stream
-
-	// Features returns the features that every replica knows. An op that needs another is answered
-	// Unsupported: it is not recorded, and is sent again. nil: all.
-	Features func() Features
-
-	// DenialRows returns how many audit rows the denials of a ref's batch may have, of the want
-	// that they need; the caller counts the others (Answer.Denied). It may be called again for the
-	// same batch. nil: no bound.
-	DenialRows func(ref string, want int) int
-
-	// CheckQuota returns the reason that nothing more may be written to a session, or no more
-	// sessions created under a ref of a space; it is called when all other checks have passed. nil:
-	// no check.
-	CheckQuota func(id string) *fault.Error
-}
-
-// DefaultConfig returns DefaultLimits with a lease of 30 s.
-func DefaultConfig() Config { return Config{Limits: DefaultLimits(), Lease: 30 * time.Second} }
+// MaxLapses is the maximum number of claims that one Lapse ends.
+const MaxLapses = 1000

@@ -2,11 +2,9 @@ package session
 
 // Old sessions of a space: those in which nothing has changed since a time are listed, deleted, or a key of
 // each is purged, by a ref with the right manage. A page is read without locks; each session is looked at
-// again under its lock, in the transaction that removes (Direct.Older): what has changed meanwhile is left.
+// again under its lock, in the transaction that removes (decide.Direct.Older): what has changed meanwhile is left.
 
 import (
-	"slices"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -80,65 +78,10 @@ func (q *OlderQuery) SetBefore(now int64) *fault.Error {
 	return nil
 }
 
-// errRunning is why a session with a turn that is written now is left.
-func errRunning(message string) *fault.Error {
-	return fault.TurnOpen.With("a turn is running in it (message/%s): it is not old", message)
-}
-
 // RefuseRunning returns the refusal for an old session, nil if it may be removed.
 func (s *OldSession) RefuseRunning() *fault.Error {
 	if s.Running {
 		return fault.TurnOpen.With("a turn is running in it: it is not old")
-	}
-	return nil
-}
-
-// removeOlder does what r says to the submission's session, if that is old. Conflict is the error where it
-// has changed, TurnOpen where a turn is running. The denial of a ref has no audit row here: one call would make one
-// for each of its sessions.
-func (a *applier) removeOlder(out *Answer, r *OlderRemoval) *fault.Error {
-	do := op(&opDelete{})
-	if r.Method == MethodPurge {
-		key, err := ParseKey(r.Key)
-		if err != nil {
-			return err
-		}
-		do = &opPurge{key: key}
-	}
-	if err := a.authorizeRef(methods[r.Method], r.Method, 0); err != nil {
-		return err
-	}
-	a.outbox = "" // it belongs to no stream
-	if err := a.requireOld(r.Before); err != nil {
-		return err
-	}
-	before := a.v.savepoint()
-	err := a.inScope(do)
-	var done result
-	if err == nil {
-		done, err = do.apply(a)
-	}
-	if err != nil {
-		a.v.rollback(before)
-		return err
-	}
-	if done, ok := done.(purgeResult); !ok || !done.Unchanged {
-		out.Cut = a.s.row.Cursor
-	}
-	return nil
-}
-
-// requireOld returns an error unless nothing has changed in the session since before.
-func (a *applier) requireOld(before int64) *fault.Error {
-	if err := a.requireLive(); err != nil {
-		return err
-	}
-	if a.s.row.Updated >= before {
-		return fault.Conflict.With("it has changed since")
-	}
-	turns := a.v.loadedTurns(a.s, "")
-	if i := slices.IndexFunc(turns, func(t *Turn) bool { return t.Status == Streaming && t.Lease > a.v.now }); i >= 0 {
-		return errRunning(turns[i].Message)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 	}
 	// Time of creation: the payload's time.created, else the clock in its id, else now, and then in
 	// the order of the log. What a value of its users' own kinds contains means nothing here.
-	if isOwn(key) || KindOf(key) == requestKind {
+	if IsOwn(key) || KindOf(key) == RequestKind {
 		return Ord{At: uint64(max(e.At, 1)), Index: e.Cursor}
 	}
 	if t := payloadCreated(payload); t > 0 {
@@ -180,7 +180,7 @@ func SortDocument[T any](list []T, entry func(T) *Entry) {
 
 // nextOrd returns the Ord and the Since of a key's next value: value i of event ev, replacing e,
 // nil if there is none.
-func (e *Entry) nextOrd(o Order, ev *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
+func (e *Entry) nextOrd(o Order, ev *Event, i int, in EntryPayload, payload []byte) (ord Ord, since uint64) {
 	since = in.Since
 	if since == 0 { // from an earlier server: continues the existing value, if any
 		since = ev.Cursor
@@ -222,9 +222,9 @@ func (p *OrdTracker) Add(e *Event) {
 			delete(p.byKey, e.Key)
 			return
 		}
-		p.put(e, 0, entryPayload{Key: e.Key, Since: e.Cursor}, e.Payload)
+		p.put(e, 0, EntryPayload{Key: e.Key, Since: e.Cursor}, e.Payload)
 	case MethodFinalize, MethodFork:
-		for i, in := range indexed(embedded(e)) {
+		for i, in := range indexed(Embedded(e)) {
 			p.put(e, i, in, []byte(in.JSON))
 		}
 	case MethodRemove, MethodPurge:
@@ -232,7 +232,7 @@ func (p *OrdTracker) Add(e *Event) {
 	}
 }
 
-func (p *OrdTracker) put(e *Event, i int, in entryPayload, payload []byte) {
+func (p *OrdTracker) put(e *Event, i int, in EntryPayload, payload []byte) {
 	ord, since := p.byKey[in.Key].nextOrd(p.order, e, i, in, payload)
 	p.byKey[in.Key] = &Entry{Ord: ord, Since: since}
 }

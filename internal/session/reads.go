@@ -5,6 +5,7 @@ package session
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
 )
@@ -182,4 +183,15 @@ type Redemption struct {
 	// Uncounted is set after the decision if the redemption is not stored: the ref has no limit,
 	// and was redeemed MaxCountedRedemptions times before.
 	Uncounted bool
+}
+
+// OtherSessions returns the sessions of refs that are not those of session id.
+func OtherSessions(id string, refs []string) (others []string) {
+	for _, ref := range refs {
+		if target := capability.Target(ref); capability.IsSession(target) && target != id && !slices.Contains(others, target) {
+			others = append(others, target)
+		}
+	}
+	slices.Sort(others)
+	return others
 }

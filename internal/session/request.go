@@ -18,11 +18,9 @@ package session
 // What is open or claimed has a row of its own (OpenRequest), which ends with it.
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 )
 
@@ -49,17 +47,6 @@ const (
 
 // Ended reports whether nothing more becomes of a request in this state.
 func (s RequestState) Ended() bool { return s != RequestOpen && s != RequestClaimed }
-
-// Bounds of requests: of those open or claimed, MaxRefRequests of a ref that is not an owner's with its
-// descendants and MaxSessionRequests of a session; of one, its choices and its expiry, in milliseconds.
-const (
-	MaxRefRequests     = 32
-	MaxSessionRequests = 256
-	maxChoices         = 32
-	maxChoiceBytes     = 64
-	minExpiry          = 1000
-	maxExpiry          = 30 * 24 * 3600 * 1000
-)
 
 // OpenRequest is a request that is open or claimed.
 type OpenRequest struct {
@@ -104,23 +91,10 @@ func UnmarshalRequest(id, request, text string) (*OpenRequest, error) {
 	return r, err
 }
 
-// held returns the claim that is in force at a time, or of a prompt, which no lapse gives back; nil for none.
-func (r *OpenRequest) held(now int64) *RequestClaim {
-	if r.Claim != nil && (now < r.Claim.Until || r.Kind == KindPrompt) {
-		return r.Claim
-	}
-	return nil
-}
-
-// expired reports whether nobody may answer the request any more, though its row is still there.
-func (r *OpenRequest) expired(now int64) bool {
-	return r.Claim == nil && r.Expires != 0 && r.Expires <= now
-}
-
 const (
-	requestKind  = "request"
+	RequestKind  = "request"
 	stateSuffix  = "/state"
-	requestStart = requestKind + "/"
+	requestStart = RequestKind + "/"
 )
 
 // RequestKey returns the key of what a request asks.
@@ -136,49 +110,15 @@ func RequestOf(key string) (id string, state, ok bool) {
 	return id, state, ok
 }
 
-// requestPayload is what was asked. Payload and Choices are in it byte for byte (marshal).
-type requestPayload struct {
-	Kind    string    `json:"kind"`
-	Message string    `json:"message,omitempty"`
-	Digest  string    `json:"digest"`
-	Expires int64     `json:"expires_at,omitempty"` // Unix ms
-	By      requestBy `json:"by"`
-	At      int64     `json:"at"` // Unix ms
-}
-
-// requestBy is who did something.
-type requestBy struct {
-	Ref   string `json:"ref"`
-	Actor string `json:"actor"`
-}
-
-// statePayload is what became of a request. An answer's payload is in it byte for byte.
-type statePayload struct {
-	State  RequestState `json:"state"`
-	Claim  uint64       `json:"claim,omitempty"`  // cursor of the claim
-	Outbox string       `json:"outbox,omitempty"` // of the claimer
-	Worker string       `json:"worker,omitempty"`
-	Until  int64        `json:"until,omitempty"` // of the claim's lease, Unix ms
-	Choice string       `json:"choice,omitempty"`
-	Reason string       `json:"reason,omitempty"`
-	By     *requestBy   `json:"by,omitempty"` // nil: it happened by itself
-	At     int64        `json:"at"`           // Unix ms
-}
-
-// withRaw returns v's JSON object with further members, whose values are JSON text and stay as they are; nil ones
-// are left out.
-func withRaw(v any, members ...any) []byte {
-	text := rawjson.Encode(v)
-	text = text[:len(text)-1]
-	for i := 0; i < len(members); i += 2 {
-		if raw := members[i+1].([]byte); raw != nil {
-			text = append(append(append(text, `,"`...), members[i].(string)+`":`...), bytes.TrimSpace(raw)...)
-		}
+// Held returns the claim that is in force at a time, or of a prompt, which no lapse gives back; nil for none.
+func (r *OpenRequest) Held(now int64) *RequestClaim {
+	if r.Claim != nil && (now < r.Claim.Until || r.Kind == KindPrompt) {
+		return r.Claim
 	}
-	return append(text, '}')
+	return nil
 }
 
-// mayAnswer reports whether a ref answers, and claims, requests of a kind.
-func mayAnswer(g *capability.Grant, kind string) bool {
-	return g.Rights.Has(capability.Answer) && capability.AllowsKind(g.AnswerKinds, kind)
+// Expired reports whether nobody may answer the request any more, though its row is still there.
+func (r *OpenRequest) Expired(now int64) bool {
+	return r.Claim == nil && r.Expires != 0 && r.Expires <= now
 }

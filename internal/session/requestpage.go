@@ -61,7 +61,7 @@ func (r *RequestInfo) Cursor() uint64 {
 func (p *RequestPage) access() *Access { return &p.Access }
 
 func (p *RequestPage) limitedTo(g *capability.Grant) *RequestPage {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return p
 	}
 	shown := &RequestPage{Access: p.Access.limitedTo(g), Next: p.Next}

@@ -12,9 +12,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 )
 
 // Revert is what a session is reverted to. The zero value is nothing.
@@ -57,15 +54,16 @@ type Reverts []Revert
 
 // Hides is Revert.Hides, by any of them.
 func (list Reverts) Hides(e, head *Entry) bool {
-	return list.any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.Hides(e, head) })
+	return list.Any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.Hides(e, head) })
 }
 
 // HidesTurn is Revert.HidesTurn, by any of them.
 func (list Reverts) HidesTurn(t *Turn, head *Entry) bool {
-	return list.any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
+	return list.Any(func(*Revert) *Entry { return head }, func(r *Revert, head *Entry) bool { return r.HidesTurn(t, head) })
 }
 
-func (list Reverts) any(head func(*Revert) *Entry, hides func(*Revert, *Entry) bool) bool {
+// Any reports whether one of the reverts hides something, by what is head for it.
+func (list Reverts) Any(head func(*Revert) *Entry, hides func(*Revert, *Entry) bool) bool {
 	for i := range list {
 		r := &list[i]
 		h := head(r)
@@ -82,18 +80,18 @@ func (list Reverts) any(head func(*Revert) *Entry, hides func(*Revert, *Entry) b
 // First returns the first place of what they hide.
 func (list Reverts) First() (at KeyPosition) {
 	for i := range list {
-		if r := &list[i]; i == 0 || (KeyPosition{r.Ord, MessageKey(r.message())}).Compare(ByPut, at) < 0 {
-			at = KeyPosition{r.Ord, MessageKey(r.message())}
+		if r := &list[i]; i == 0 || (KeyPosition{r.Ord, MessageKey(r.Message())}).Compare(ByPut, at) < 0 {
+			at = KeyPosition{r.Ord, MessageKey(r.Message())}
 		}
 	}
 	return at
 }
 
-// message returns the id of the message that r is to, or to a part of.
-func (r *Revert) message() string { return messageOf(r.To) }
+// Message returns the id of the message that r is to, or to a part of.
+func (r *Revert) Message() string { return MessageOf(r.To) }
 
-// messageOf returns the message id of the key of a message or a part; "" of any other key.
-func messageOf(key string) string {
+// MessageOf returns the message id of the key of a message or a part; "" of any other key.
+func MessageOf(key string) string {
 	if id, ok := strings.CutPrefix(key, "message/"); ok {
 		return id
 	}
@@ -107,7 +105,7 @@ func messageOf(key string) string {
 // HeadOf returns the key of the message by which it is decided whether an entry is hidden: its own, of a
 // part its message's; "" for any other key.
 func HeadOf(key string) string {
-	if id := messageOf(key); id != "" {
+	if id := MessageOf(key); id != "" {
 		return MessageKey(id)
 	}
 	return ""
@@ -119,19 +117,19 @@ func (r *Revert) Hides(e, head *Entry) bool {
 	if r.To == "" || head == nil || r.Settled > 0 && e.Changed() > r.Settled {
 		return false
 	}
-	return r.hidesAll(head) || r.Settled == 0 && r.hidesPart(e)
+	return r.hidesAll(head) || r.Settled == 0 && r.HidesPart(e)
 }
 
-// hidesPart reports whether a part of the message is hidden that r is to a part of. When r is settled, these
+// HidesPart reports whether a part of the message is hidden that r is to a part of. When r is settled, these
 // rows leave at once: the message stays and may be removed, and they are known by it.
-func (r *Revert) hidesPart(e *Entry) bool {
-	return r.Part != (Ord{}) && messageOf(e.Key) == r.message() && HeadOf(e.Key) != e.Key && atOrAfter(e, r.Part, r.To)
+func (r *Revert) HidesPart(e *Entry) bool {
+	return r.Part != (Ord{}) && MessageOf(e.Key) == r.Message() && HeadOf(e.Key) != e.Key && atOrAfter(e, r.Part, r.To)
 }
 
 // Removes reports whether an entry is one of those that are removed.
 func (m *RevertedMessage) Removes(e *Entry) bool {
 	switch {
-	case messageOf(e.Key) != m.Message || e.Changed() >= m.Before:
+	case MessageOf(e.Key) != m.Message || e.Changed() >= m.Before:
 		return false
 	case m.Part == "":
 		return true
@@ -149,7 +147,7 @@ func (r *Revert) hidesAll(head *Entry) bool {
 	if r.Settled > 0 && head.Cursor > r.Settled { // put anew
 		return false
 	}
-	if to := MessageKey(r.message()); r.Part == (Ord{}) || head.Key != to {
+	if to := MessageKey(r.Message()); r.Part == (Ord{}) || head.Key != to {
 		return atOrAfter(head, r.Ord, to)
 	}
 	return false
@@ -163,30 +161,30 @@ func atOrAfter(e *Entry, o Ord, key string) bool {
 	return e.Key >= key
 }
 
-// revertPayload is the payload of a revert event. Those of unrevert and settle have To alone.
-type revertPayload struct {
+// RevertPayload is the payload of a revert event. Those of unrevert and settle have To alone.
+type RevertPayload struct {
 	To     string      `json:"to,omitempty"`
-	Ord    *ordNumbers `json:"ord,omitempty"`    // Revert.Ord
-	Part   *ordNumbers `json:"part,omitempty"`   // Revert.Part
+	Ord    *OrdNumbers `json:"ord,omitempty"`    // Revert.Ord
+	Part   *OrdNumbers `json:"part,omitempty"`   // Revert.Part
 	Moves  uint64      `json:"moves,omitempty"`  // cursor of the revert event that was in force before
 	Hidden int         `json:"hidden,omitempty"` // 1 for a reader whose ref does not show all of the session: it is told to read the state again (scope.go); never in the log
 }
 
-// ordNumbers are an Ord's At and Index.
-type ordNumbers [2]uint64
+// OrdNumbers are an Ord's At and Index.
+type OrdNumbers [2]uint64
 
-// payload returns the payload of the event of r, after a session was reverted to before.
-func (r *Revert) payload(before *Revert) revertPayload {
-	p := revertPayload{To: r.To, Moves: before.Cursor, Ord: &ordNumbers{r.Ord.At, r.Ord.Index}}
+// Payload returns the payload of the event of r, after a session was reverted to before.
+func (r *Revert) Payload(before *Revert) RevertPayload {
+	p := RevertPayload{To: r.To, Moves: before.Cursor, Ord: &OrdNumbers{r.Ord.At, r.Ord.Index}}
 	if r.Part != (Ord{}) {
-		p.Part = &ordNumbers{r.Part.At, r.Part.Index}
+		p.Part = &OrdNumbers{r.Part.At, r.Part.Index}
 	}
 	return p
 }
 
 // revertOf returns what a revert event reverts to: nothing, if its reader is not shown it.
 func revertOf(e *Event) (r Revert, err error) {
-	var p revertPayload
+	var p RevertPayload
 	if e.Payload == nil { // of a deleted session
 		return r, nil
 	}
@@ -198,12 +196,4 @@ func revertOf(e *Event) (r Revert, err error) {
 		r.Part = Ord{p.Part[0], p.Part[1]}
 	}
 	return r, nil
-}
-
-// errReverted refuses an op on a key that is hidden. Where the session was reverted to it says to who is shown all of it.
-func errReverted(key string, r *Revert, g *capability.Grant) *fault.Error {
-	if !showsAll(g) || !g.Rights.Has(capability.Read) {
-		return fault.Reverted.With("%s is hidden: the session was reverted; wait until that is taken back (unrevert), or until a new message begins", fault.Clip(key))
-	}
-	return fault.Reverted.With("%s is hidden: the session was reverted to %s; take that back (unrevert), or go on with a new message", fault.Clip(key), r.To)
 }

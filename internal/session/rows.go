@@ -5,6 +5,7 @@ package session
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -27,7 +28,7 @@ type Row struct {
 	AuthGen     uint64     // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
 	Created     int64      // Unix ms
 	Updated     int64      // Unix ms
-	Bytes       int64      // stored in it (quota.go)
+	Bytes       int64      // stored in it (decide/quota.go)
 	ExemptBytes int64      // of Bytes, stored before there was a quota; -1: Bytes are not measured
 	Order       Order      // of its state, from its first event (order.go)
 	Needs       Features   // that its readers need (features.go)
@@ -41,7 +42,7 @@ type Row struct {
 	Creator     string     // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
-	// being removed (forgotten.go).
+	// being removed (decide/forgotten.go).
 	Forgotten bool
 }
 
@@ -133,10 +134,10 @@ type Entry struct {
 	Sum        Hash   // of the payload
 	Payload    []byte // loaded: the value, nil if only the entry without its payload was read. Saved: nil if it is the payload of the event at Cursor
 	TextLen    uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
-	Edited     uint64 // the value's length, if its changes are stored apart from its base (edits.go); 0: the row has it whole
+	Edited     uint64 // the value's length, if its changes are stored apart from its base (decide/edits.go); 0: the row has it whole
 	Edits      []byte // the stored form of those changes; nil: the stored payload is the value
 	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none and the payload is the whole value
-	Claim      *Claim // who works on it, nil for nobody (apply_claim.go); saved by Changes.Claims alone
+	Claim      *Claim // who works on it, nil for nobody (claim.go); saved by Changes.Claims alone
 }
 
 // NoText is the TextLen of a part whose payload.text exists but is no string.
@@ -153,7 +154,7 @@ type Turn struct {
 	Begun   uint64 // cursor of begin
 	Ended   uint64 // cursor of finalize; 0 while open
 	Final   Hash   // digest of finalize's arguments, to recognize an equal second call
-	Orphan  bool   // its ref was found dead while it was open: it is not counted, and renewed only by its own text (turncount.go)
+	Orphan  bool   // its ref was found dead while it was open: it is not counted, and renewed only by its own text (decide/turncount.go)
 }
 
 // TurnStatus is a turn's state. Interrupted is not terminal.
@@ -249,7 +250,7 @@ type LogRange struct {
 }
 
 // ExternalID is an external id among the sessions created under one ref of the space. At most one
-// living session has it, apart from sessions created with Direct.SharedExternalID; sessions created
+// living session has it, apart from sessions created with decide.Direct.SharedExternalID; sessions created
 // under other refs do not count.
 type ExternalID struct {
 	Space    string
@@ -383,7 +384,7 @@ type RevokedGrant struct {
 	Cut    uint64
 }
 
-// Tx is one store transaction, as Commit uses it. It is for one goroutine.
+// Tx is one store transaction, as decide.Commit uses it. It is for one goroutine.
 type Tx interface {
 	// Load locks and reads. It may be called again for more rows, but locks sessions in one call
 	// only. The result belongs to the caller, who changes it in place.
@@ -392,3 +393,12 @@ type Tx interface {
 	// on locked rows.
 	Save(ctx context.Context, c *Changes) error
 }
+
+// Managed is a session in which a space's ref may have acted.
+type Managed struct{ Ref, Session string }
+
+// below reports whether a session is below another.
+func (p Parent) below(id string) bool { return slices.Contains(strings.Fields(p.Above), id) }
+
+// Below reports whether the session is below another.
+func (r *Row) Below(id string) bool { return r.Parent.below(id) }

@@ -13,9 +13,7 @@ package session
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -29,17 +27,9 @@ func InScope(g *capability.Grant, key string) bool {
 	return coversMessage(g.Message, key) && capability.CoversKey(g.ReadKeys, key)
 }
 
-// writes reports whether a ref may write a key.
-func writes(g *capability.Grant, key string) bool {
-	return coversMessage(g.Message, key) && capability.CoversKey(g.WriteKeys, key)
-}
-
-// writesAll reports whether a ref's writes are not limited to some keys.
-func writesAll(g *capability.Grant) bool { return g.Message == "" && g.WriteKeys == nil }
-
 // coversMessage reports whether a key is a message's or one of its parts'; "" is any message and key.
 func coversMessage(message, key string) bool {
-	return message == "" || messageOf(key) == message
+	return message == "" || MessageOf(key) == message
 }
 
 // showsEvent reports whether a ref shows an event, or a part of it: one about a key that it shows,
@@ -52,7 +42,7 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 		return showsMessages(g)
 	case (e.Method == MethodFinalize || e.Method == MethodPurge) && g.Message == "":
 		id, ok := strings.CutPrefix(e.Key, "message/")
-		return ok && capability.TouchesKeys(g.ReadKeys, partPrefix(id))
+		return ok && capability.TouchesKeys(g.ReadKeys, PartPrefix(id))
 	}
 	return false
 }
@@ -198,8 +188,8 @@ func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 	return &Event{Session: session, Cursor: cursor, Hash: hash, Hidden: true}
 }
 
-// showsAll reports whether a ref shows all of its session.
-func showsAll(g *capability.Grant) bool { return g.ShowsAllKeys() && g.VisibleFrom <= 1 }
+// ShowsAll reports whether a ref shows all of its session.
+func ShowsAll(g *capability.Grant) bool { return g.ShowsAllKeys() && g.VisibleFrom <= 1 }
 
 // ShowsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
 // written since its first visible cursor. A part that a later turn's end or deltas have extended is
@@ -217,7 +207,7 @@ func showsTurn(g *capability.Grant, t *Turn) bool {
 // visible cursor: the events in scope, and a cursor mark for each run of others. The events are
 // shared, except ones that are redacted or whose hash is masked with key.
 func visibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return events
 	}
 	shown := make([]*Event, 0, len(events))
@@ -314,9 +304,9 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 	var left []byte
 	switch e.Method {
 	case MethodFinalize:
-		var p finalizePayload
+		var p FinalizePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Entries, p.Hidden = filterShown(p.Entries, func(in entryPayload) bool {
+		p.Entries, p.Hidden = filterShown(p.Entries, func(in EntryPayload) bool {
 			return InScope(g, in.Key) && (g.VisibleFrom <= 1 || in.Since >= g.VisibleFrom)
 		})
 		if err == nil && p.Hidden == 0 {
@@ -328,52 +318,35 @@ func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 		if g.ShowsAllKeys() { // one with a first visible cursor is not shown the first event
 			return e
 		}
-		var p createPayload
+		var p CreatePayload
 		if json.Unmarshal(e.Payload, &p) != nil {
-			p = createPayload{}
+			p = CreatePayload{}
 		}
-		entries, _ := filterShown(p.Entries, func(in entryPayload) bool { return InScope(g, in.Key) })
-		left = rawjson.Encode(createPayload{Ref: p.Ref, Order: p.Order, Entries: entries})
+		entries, _ := filterShown(p.Entries, func(in EntryPayload) bool { return InScope(g, in.Key) })
+		left = rawjson.Encode(CreatePayload{Ref: p.Ref, Order: p.Order, Entries: entries})
 	case MethodPurge:
-		var p purgePayload
+		var p PurgePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.ShowsAllKeys() })
-		if err == nil && p.Hidden == 0 && (p.Left == nil || showsAll(g)) {
+		p.Events, p.Hidden = filterShown(p.Events, func(note PurgedNote) bool { return note.Cursor >= g.VisibleFrom && g.ShowsAllKeys() })
+		if err == nil && p.Hidden == 0 && (p.Left == nil || ShowsAll(g)) {
 			return e
 		}
 		if p.Left != nil {
-			p.Left = &purgedLeft{Hidden: 1}
+			p.Left = &PurgedLeft{Hidden: 1}
 		}
 		p.Salt = ""
 		left = rawjson.Encode(p)
 	case MethodRevert, MethodUnrevert, MethodSettle, MethodCompact:
-		if showsAll(g) {
+		if ShowsAll(g) {
 			return e
 		}
-		left = rawjson.Encode(revertPayload{Hidden: 1})
+		left = rawjson.Encode(RevertPayload{Hidden: 1})
 	default:
 		return e
 	}
 	cut := *e
 	cut.Payload, cut.Redacted, cut.Sum = left, true, key.Mask(g, e.Sum)
 	return &cut
-}
-
-// salt returns a text for the payload of the event at a cursor that readers of the session cannot
-// guess: the same for each decision on the current op, and another for each op and event. An event
-// that some readers are shown only a part of has one in its payload, which the part lacks:
-// otherwise, knowing the rest of the event, they could test guesses at a short value by the event's
-// hash.
-func (a *applier) salt(cursor uint64) string {
-	secret := [32]byte{}
-	if st := a.v.streams[StreamKey{Session: a.s.row.ID, Outbox: a.outbox}]; st != nil {
-		secret = st.row.SecretHash
-	} else { // a direct call: of its ref
-		secret = a.grant.Hash
-	}
-	mac := hmac.New(sha256.New, secret[:])
-	fmt.Fprintf(mac, "salt %s %d %d", a.s.row.ID, a.s.row.Cursor+1, cursor)
-	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]
 }
 
 // filterShown returns the shown elements of a list, and the number of the others.
@@ -389,85 +362,10 @@ func AttenuatedToKeys(g, narrow *capability.Grant) bool {
 	return narrow != nil && g != nil && !narrow.SameKeys(g)
 }
 
-// inScope returns an error if the current grant does not cover the keys that op writes. A turn's end
-// writes the message and all of its parts, so a ref that begins or ends one covers both. Refs are
-// minted and revoked within the scope of their own ref, so those ops have no key.
-func (a *applier) inScope(do op) *fault.Error {
-	if a.grant.ShowsAllKeys() && a.grant.WriteKeys == nil {
-		return nil
-	}
-	about, turn := "", ""
-	switch o := do.(type) {
-	case *opShare:
-		return nil
-	case *opRevoke:
-		if slot := a.v.grants[a.grant.ID]; slot == nil || !AttenuatedToKeys(slot.grant, a.sub.Attenuated) {
-			return nil
-		}
-	case *opPut:
-		about = o.key.String()
-	case *opRemove:
-		about = o.key.String()
-	case *opPatch:
-		about = o.key
-	case *opAdd:
-		about = o.key
-	case *opClaim:
-		switch {
-		case o.prefix != "":
-			about = o.prefix
-		case o.request != "":
-			about = RequestKey(o.request)
-		default:
-			about = o.key
-		}
-	case *opRelease:
-		if about = o.key; o.request != "" {
-			about = RequestKey(o.request)
-		}
-	case *opAsk:
-		about = RequestKey(o.id)
-	case *opAnswer:
-		about = RequestKey(o.request)
-	case *opWithdraw:
-		about = RequestKey(o.request)
-	case *opAppendText:
-		about = o.key.String()
-	case *opBegin:
-		about, turn = MessageKey(o.message), o.message
-	case *opFinalize:
-		about, turn = MessageKey(o.message), o.message
-	default: // bumpEpoch: about the refs of all keys
-		if a.grant.Message == "" && a.grant.WriteKeys == nil {
-			return nil
-		}
-	}
-	switch {
-	case a.grant.Message != "":
-		if about == "" || !writes(a.grant, about) {
-			return fault.MissingRight.With("the ref is for message %s only: ask for one that covers more", a.grant.Message)
-		}
-	case about == "":
-		return fault.MissingRight.With("the ref is limited to some keys, and this is about all: ask for one that covers more")
-	case !writes(a.grant, about):
-		return a.errNotWritten(about)
-	case turn != "" && !capability.CoversKey(a.grant.WriteKeys, partPrefix(turn)):
-		return a.errNotWritten(partPrefix(turn))
-	}
-	return nil
+// Writes reports whether a ref may write a key.
+func Writes(g *capability.Grant, key string) bool {
+	return coversMessage(g.Message, key) && capability.CoversKey(g.WriteKeys, key)
 }
 
-// errNotWritten refuses an op that writes a key, or the keys below a prefix.
-func (a *applier) errNotWritten(key string) *fault.Error {
-	return fault.MissingRight.With("the ref does not write %s, it is limited to %s: ask for one that covers it", fault.Clip(key), fault.Clip(capability.KeysText(a.grant.WriteKeys)))
-}
-
-// predatesRef reports whether a key's value is from before the current grant's first visible
-// cursor. An op must not copy it into an event, which the ref's holder would be shown.
-func (a *applier) predatesRef(e *Entry) bool {
-	return a.grant.VisibleFrom > 1 && e.Since < a.grant.VisibleFrom
-}
-
-func (a *applier) errNotShown(key string) *fault.Error {
-	return fault.MissingRight.With("%s is from before cursor %d, the first that the ref shows: give its value whole, or ask for a ref that shows it", key, a.grant.VisibleFrom)
-}
+// WritesAll reports whether a ref's writes are not limited to some keys.
+func WritesAll(g *capability.Grant) bool { return g.Message == "" && g.WriteKeys == nil }

@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestInScope(t *testing.T) {
@@ -66,61 +64,6 @@ func TestScopeRanges(t *testing.T) {
 	}
 }
 
-// A ref that is limited to keys shows those of its list, and writes those of the other, each by itself.
-func TestRightsOfARefForKeys(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.create()
-	mine := o.under(o.share(all, "write_keys", raw(`["message/m","part/m/","model/"]`)))
-	part := o.under(o.share(all, "write_keys", raw(`["message/m","part/m/p"]`)))
-	reader := o.under(o.share(all, "read_keys", raw(`["message/m"]`)))
-	one := func(key string) anOp { return op("put", "key", key, "payload", raw(`{"text":""}`)) }
-	begin := func(m string) anOp { return op("begin", "message", m, "payload", raw(`{}`)) }
-	end := func(m string) anOp { return op("finalize", "message", m, "status", "completed") }
-	grow := func(key string) anOp { return op("appendText", "key", key, "offset", 0, "text", "x") }
-	for _, x := range []anOp{begin("m"), one("part/m/p"), grow("part/m/p"), end("m"), put("message/m"), op("remove", "key", "part/m/p"), put("model/a")} {
-		mine.apply(x)
-	}
-	outside := []anOp{begin("n"), one("part/n/p"), end("n"), put("message/n"), put("message/mm"), op("remove", "key", "part/n/p"), put("session"), put("session_diff"), op("bumpEpoch")}
-	for _, x := range outside {
-		mine.refuse(ledger.Denied, fault.MissingRight, x)
-	}
-	for _, x := range []anOp{begin("m"), end("m"), one("part/m/q")} { // a turn's end writes all parts
-		part.refuse(ledger.Denied, fault.MissingRight, x)
-	}
-	part.apply(one("part/m/p"))
-	for _, x := range []anOp{begin("n"), one("part/n/p"), grow("part/n/p"), end("n"), put("session"), put("model/b")} {
-		reader.apply(x)
-	}
-	mine.apply(op("revoke", "ref", mine.share([]string{"read", "append"})))
-	for _, code := range []struct {
-		args []any
-		want fault.Code
-	}{{[]any{"write_keys", raw(`["part/n/"]`)}, fault.Widening}, {[]any{"write_keys", raw(`[]`)}, fault.BadArgument},
-		{[]any{"write_keys", raw(`["a b"]`)}, fault.BadArgument}, {[]any{"write_keys", raw(`"part/m/"`)}, fault.BadArgument},
-		{[]any{"read_keys", raw(`["part/m/"]`), "message", "m"}, fault.BadArgument}} {
-		id, _ := newRef(o.session)
-		mine.refuse(ledger.Rejected, code.want, op("share", append([]any{"ref", id, "hash", sha(id), "rights", raw(`["read","append"]`)}, code.args...)...))
-	}
-
-	// A live capability for fewer keys sees and revokes nothing of its ref's.
-	for _, narrow := range []capability.MintRequest{{ReadKeys: []string{"message/m"}}, {WriteKeys: []string{"message/m"}}} {
-		live := o.under(o.share(all))
-		below := live.share([]string{"read"})
-		g, err := capability.Attenuate(w.store.Grant(live.ref), narrow, 1, w.store.Now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !session.AttenuatedToKeys(w.store.Grant(live.ref), g) {
-			t.Error("it is as its ref")
-		}
-		sub := live.batch(false, op("revoke", "ref", below))
-		sub.Attenuated = g
-		answers, _ := w.commit(sub)
-		mustEqual(t, "revoking what is below its ref", answers[0].Outcomes[0].Reason, fault.MissingRight)
-	}
-}
-
 func TestView(t *testing.T) {
 	t.Parallel()
 	var log []*session.Event
@@ -148,59 +91,6 @@ func TestView(t *testing.T) {
 	}
 }
 
-// Of what is about no key of its message a ref may do nothing, but hand on and revoke
-// what it covers; and a live capability only if the refs it would revoke are of its kind.
-func TestRightsOfARefForOneMessage(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.create()
-	ref := o.share(all)
-	one := o.under(o.share(all, "message", "m"))
-	for _, m := range []string{"m", "n"} {
-		begin, part := op("begin", "message", m, "payload", raw(`{}`)), op("put", "key", "part/"+m+"/p", "payload", raw(`{"text":""}`))
-		ops := []anOp{begin, part, op("appendText", "key", "part/"+m+"/p", "offset", 0, "text", "x"),
-			op("finalize", "message", m, "status", "completed"), put("message/" + m), op("remove", "key", "part/"+m+"/p")}
-		for _, x := range ops {
-			if m == "m" {
-				one.apply(x)
-			} else {
-				one.refuse(ledger.Denied, fault.MissingRight, x)
-			}
-		}
-	}
-	for _, x := range []anOp{put("session"), put("session_diff"), put("model/m"), op("bumpEpoch")} {
-		one.refuse(ledger.Denied, fault.MissingRight, x)
-	}
-	one.apply(op("revoke", "ref", one.share([]string{"read"})))
-
-	live := o.under(ref)
-	below := live.share([]string{"read"}, "message", "m")
-	revoke := func(narrow capability.MintRequest, ref string) fault.Code {
-		g, err := capability.Attenuate(w.store.Grant(live.ref), narrow, 1, w.store.Now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub := live.batch(false, op("revoke", "ref", ref))
-		sub.Attenuated = g
-		answers, _ := w.commit(sub)
-		return answers[0].Outcomes[0].Reason
-	}
-	mustEqual(t, "narrowed to a message", revoke(capability.MintRequest{Message: "m"}, below), fault.MissingRight)
-	mustEqual(t, "narrowed to less time", revoke(capability.MintRequest{Expires: w.store.Now + 9}, below), fault.None)
-	mustEqual(t, "narrowed to less time, the ref it stands on", revoke(capability.MintRequest{Expires: w.store.Now + 9}, ref), fault.MissingRight)
-	for name, c := range map[string]struct {
-		g, narrow *capability.Grant
-		want      bool
-	}{
-		"not narrowed": {&capability.Grant{Message: "m"}, nil, false}, "a ref that is gone": {nil, &capability.Grant{Message: "m"}, false},
-		"to its ref's": {&capability.Grant{Message: "m"}, &capability.Grant{Message: "m"}, false}, "to one of all": {&capability.Grant{}, &capability.Grant{Message: "m"}, true},
-	} {
-		if got := session.AttenuatedToKeys(c.g, c.narrow); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 func TestPrefixEnd(t *testing.T) {
 	t.Parallel()
 	for prefix, key := range map[string]string{"part/m/": "part/m/\U0010FFFD", "": "\U0010FFFD", "a": "a\U0010FFFD", "z~": "z~~~~"} {
@@ -210,5 +100,58 @@ func TestPrefixEnd(t *testing.T) {
 	}
 	if session.PrefixEnd("part/m/") > "part/m0" {
 		t.Errorf("above part/m/ is %q", session.PrefixEnd("part/m/"))
+	}
+}
+
+// The end of a turn by a server that did not say since when each value stands shows
+// none of them to a limited ref; the state has the oldest that it may be.
+func TestAnEndThatSaysNoSince(t *testing.T) {
+	t.Parallel()
+	end := &session.Event{Session: "ses", Cursor: 4, Method: session.MethodFinalize, Key: "message/m", Schema: 1,
+		Payload: []byte(`{"status":"completed","entries":[{"key":"message/m","schema_version":1,"payload":"{}"},{"key":"part/m/p","schema_version":1,"payload":"{}"}]}`)}
+	if got, want := string(session.VisibleEvents(&capability.Grant{VisibleFrom: 2}, []*session.Event{end}, new(session.HashKey))[0].Payload), `{"status":"completed","entries":[],"hidden":2}`; got != want {
+		t.Errorf("shown is %s, want %s", got, want)
+	}
+	f := session.NewFold("ses")
+	for i, e := range []*session.Event{{Method: session.MethodCreate}, {Method: session.MethodBegin, Key: "message/m"}, {Method: session.MethodPut, Key: "message/n"}, end} {
+		if e.Cursor = uint64(i + 1); e.Payload == nil {
+			e.Payload = []byte(`{}`)
+		}
+		if err := f.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, p := f.Entry("message/m").Since, f.Entry("part/m/p").Since; m != 2 || p != 4 {
+		t.Errorf("the message stands since %d, the part since %d", m, p)
+	}
+	if session.ShowsEntry(&capability.Grant{VisibleFrom: 2}, &session.Entry{Key: "message/m", Cursor: 4}) {
+		t.Error("an entry of which no row says since when is shown")
+	}
+}
+
+// What a session was forked from is shown to refs that show all of it, as its first event is.
+func TestOriginsAreHidden(t *testing.T) {
+	t.Parallel()
+	origin := session.Origin{Session: "ses_source", Cursor: 7, Message: "m"}
+	parent := session.Parent{Session: "ses_parent", Key: "message/m", Above: "ses_parent"}
+	d := session.NewUnscoped(&session.Description{Access: session.Access{Row: &session.Row{ID: "ses_fork", Origin: origin, Parent: parent}}})
+	for _, c := range []struct {
+		g    capability.Grant
+		want session.Origin
+	}{
+		{capability.Grant{}, origin},
+		{capability.Grant{VisibleFrom: 1}, origin},
+		{capability.Grant{VisibleFrom: 2}, session.Origin{}},
+		{capability.Grant{Message: "m"}, session.Origin{}},
+		{capability.Grant{ReadKeys: []string{"todo/"}}, session.Origin{}},
+		{capability.Grant{WriteKeys: []string{"todo/"}}, origin},
+	} {
+		shown := d.Shown(&c.g).Row
+		if shown.Origin != c.want {
+			t.Errorf("%+v is shown %+v, want %+v", c.g, shown.Origin, c.want)
+		}
+		if (shown.Parent == parent) != (c.want == origin) || shown.Parent != parent && shown.Parent != (session.Parent{}) {
+			t.Errorf("%+v is shown the parent %+v", c.g, shown.Parent)
+		}
 	}
 }

@@ -82,7 +82,7 @@ type Found struct {
 func (p *SearchPage) access() *Access { return &p.Access }
 
 func (p *SearchPage) limitedTo(g *capability.Grant) *SearchPage {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return p
 	}
 	infos := make([]*EntryInfo, len(p.Found))
@@ -105,7 +105,7 @@ func ChangedKeys(method, key string) (one, below string) {
 	case MethodPut, MethodRemove, MethodPatch, MethodAdd, MethodBegin, MethodAppendText, MethodPurge:
 		return key, ""
 	case MethodFinalize:
-		return key, partPrefix(strings.TrimPrefix(key, MessageKey("")))
+		return key, PartPrefix(strings.TrimPrefix(key, MessageKey("")))
 	}
 	return "", ""
 }

@@ -142,7 +142,7 @@ func sharedLogs() []sharedLog {
 			l.Log = append(l.Log, sharedEvent{e.Cursor, e.Method, e.Key, e.Schema, string(e.Payload), hexHash(e.Sum), e.Ref, e.Actor, e.Outbox, e.Op, e.Batch, e.At, hexHash(e.Hash)})
 		}
 		for _, f := range v.Findings() {
-			l.Found = append(l.Found, finding(f))
+			l.Found = append(l.Found, fmt.Sprint(f.Cursor, " ", f.What))
 		}
 		out = append(out, l)
 	}

@@ -16,7 +16,7 @@ type Sight struct{ text string }
 
 // SightOf returns the sight of a reader that has asked for keys, of those that g shows.
 func SightOf(g *capability.Grant, keys *Selection) Sight {
-	if showsAll(g) && keys == nil {
+	if ShowsAll(g) && keys == nil {
 		return Sight{}
 	}
 	b := strconv.AppendUint(nil, g.VisibleFrom, 10)

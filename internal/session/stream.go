@@ -107,3 +107,11 @@ func (o *StreamRequest) AlreadyOpen(st *ledger.Stream) bool {
 func secretMatches(st *ledger.Stream, secretHash [32]byte) bool {
 	return subtle.ConstantTimeCompare(st.SecretHash[:], secretHash[:]) == 1
 }
+
+// Forgotten returns the stream to answer an opening in a forgotten session with. It claims that
+// every seq is recorded, so that no outbox concludes that an op never arrived, or that the server
+// has lost records. It has no row.
+func (o *StreamRequest) Forgotten() *ledger.Stream {
+	const last = 1<<53 - 1 // exact in JavaScript, too
+	return &ledger.Stream{Session: o.Key.Session, Outbox: o.Key.Outbox, SecretHash: o.SecretHash, Incarnation: o.Incarnation, LastSeq: last}
+}

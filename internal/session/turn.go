@@ -93,8 +93,8 @@ func (s TurnStatus) String() string {
 	return "none"
 }
 
-// endStep returns the step for finalize's status argument.
-func endStep(status string) (TurnStep, bool) {
+// EndStep returns the step for finalize's status argument.
+func EndStep(status string) (TurnStep, bool) {
 	switch status {
 	case "completed":
 		return StepComplete, true

@@ -42,7 +42,7 @@ func (a *Access) limitedTo(g *capability.Grant) Access {
 		if !g.ShowsAllKeys() {
 			row.External = ""
 		}
-		if !showsAll(g) { // nor is it shown the first event
+		if !ShowsAll(g) { // nor is it shown the first event
 			row.Origin, row.Parent = Origin{}, Parent{}
 			if row.Revert.InForce() {
 				row.Revert = Revert{Cursor: row.Revert.Cursor} // that there is one
@@ -81,7 +81,7 @@ func (d *Description) limitedTo(g *capability.Grant) *Description {
 func (p *LogPage) access() *Access { return &p.Access }
 
 func (p *LogPage) limitedTo(g *capability.Grant) *LogPage {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return p
 	}
 	return &LogPage{Access: p.Access.limitedTo(g), Events: visibleEvents(g, p.Events, &p.Key), More: p.More}
@@ -90,7 +90,7 @@ func (p *LogPage) limitedTo(g *capability.Grant) *LogPage {
 func (p *StateRange) access() *Access { return &p.Access }
 
 func (p *StateRange) limitedTo(g *capability.Grant) *StateRange {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return p
 	}
 	return &StateRange{Access: p.Access.limitedTo(g), Entries: shownEntries(g, p.Entries), Turns: shownTurns(g, p.Turns), More: p.More}
@@ -100,7 +100,7 @@ func (p *StateChunk) access() *Access { return &p.Access }
 
 func (p *StateChunk) limitedTo(g *capability.Grant) *StateChunk {
 	shown := &StateChunk{Access: p.Access.limitedTo(g), Entries: shownEntries(g, p.Entries), Turns: shownTurns(g, p.Turns), Last: p.Last}
-	if showsAll(g) { // else nothing is left out
+	if ShowsAll(g) { // else nothing is left out
 		shown.Compacted, shown.LeftOut = p.Compacted, p.LeftOut
 	}
 	if shown.Row != nil {
@@ -110,7 +110,7 @@ func (p *StateChunk) limitedTo(g *capability.Grant) *StateChunk {
 }
 
 func shownEntries(g *capability.Grant, all []*Entry) []*Entry {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return all
 	}
 	shown := make([]*Entry, 0, len(all))
@@ -123,7 +123,7 @@ func shownEntries(g *capability.Grant, all []*Entry) []*Entry {
 }
 
 func shownTurns(g *capability.Grant, all []*Turn) []*Turn {
-	if showsAll(g) {
+	if ShowsAll(g) {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(t *Turn) bool { return !showsTurn(g, t) })
@@ -357,4 +357,18 @@ func (c *Chunker) Flush(last bool) error {
 	chunk.Access, chunk.Compacted, chunk.Last = *c.Access, c.Compacted, last
 	c.next, c.size = StateChunk{}, 0
 	return c.Give(NewUnscoped(&chunk))
+}
+
+// Published is the changes of a committed group, for subscribers: to be sent after the commit,
+// never before.
+type Published struct {
+	Sessions []PublishedSession // only sessions with events, by id
+}
+
+// PublishedSession is one session's new events, consecutive up to Row.Cursor. AuthChanged reports
+// that authority over it changed: the refs of live objects of it must be checked again.
+type PublishedSession struct {
+	Row         Row
+	Events      UnscopedEvents
+	AuthChanged bool
 }

@@ -144,7 +144,7 @@ func (v *Verifier) payload(e *Event) {
 	case MethodDelete:
 		v.deleted = e.Cursor
 	case MethodPurge:
-		var p purgePayload
+		var p PurgePayload
 		if e.Payload == nil {
 			return // either the session was deleted, or Findings reports it missing
 		}
@@ -159,7 +159,7 @@ func (v *Verifier) payload(e *Event) {
 }
 
 // explain processes the note about an event in the purge at cursor by.
-func (v *Verifier) explain(by uint64, n purgedNote) {
+func (v *Verifier) explain(by uint64, n PurgedNote) {
 	if n.Cursor <= v.first || n.Cursor >= by {
 		return // trimmed since
 	}

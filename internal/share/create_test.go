@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -354,8 +355,8 @@ func TestARotatedOwner(t *testing.T) {
 	}
 	ref := r.owner.New(id)
 	err = r.store.Update(t.Context(), func(tx session.Tx) error {
-		answers, _, err := session.Commit(t.Context(), tx, []session.Submission{{Batch: ledger.Batch{Session: id}, Ref: old.ID,
-			Direct: &session.Direct{Rotate: &session.Rotation{ID: ref.ID, Hash: ref.Secret.Hash()}}}}, session.DefaultConfig())
+		answers, _, err := decide.Commit(t.Context(), tx, []decide.Submission{{Batch: ledger.Batch{Session: id}, Ref: old.ID,
+			Direct: &decide.Direct{Rotate: &decide.Rotation{ID: ref.ID, Hash: ref.Secret.Hash()}}}}, decide.DefaultConfig())
 		if err == nil && answers[0].Err != nil {
 			err = answers[0].Err
 		}

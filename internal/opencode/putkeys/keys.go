@@ -29,6 +29,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // Keys are a session's. They are for one goroutine at a time. The file is open while it is written to.
@@ -143,7 +144,7 @@ func (k *Keys) Expect(changes []opencode.Put) error {
 	k.passing, k.next = k.reverted, k.reverted
 	for _, p := range changes {
 		if p.Key == "session" {
-			k.next = session.InfoRevert(p.Payload) != ""
+			k.next = decide.InfoRevert(p.Payload) != ""
 			k.passing = k.passing || k.next
 		}
 	}

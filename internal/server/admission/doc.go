@@ -5,7 +5,7 @@
 //
 // All other packages of internal/server call it. It calls none of them, and of a database it writes
 // only audit rows and counts of uses (AuditStore). Whether a ref allows a call is decided in
-// package authority, whether a batch in session.Commit; a refusal is only recorded here.
+// package authority, whether a batch in decide.Commit; a refusal is only recorded here.
 //
 //	address    the IP address that limits count by: a /64 for IPv6
 //	handshake  a connection over HTTP that is not a WebSocket or a long answer yet

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -105,7 +105,7 @@ func (o *Instruments) CountRefusal(f *fault.Error) {
 
 // CountAnswer counts the refused ops of an answer, and returns the code of the first refusal. An
 // answer refused as a whole is counted where it is sent. A duplicate was counted before.
-func (o *Instruments) CountAnswer(a *session.Answer) (first fault.Code) {
+func (o *Instruments) CountAnswer(a *decide.Answer) (first fault.Code) {
 	if a.Err != nil {
 		first = a.Err.Code
 	}

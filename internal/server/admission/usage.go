@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // maxUses is the number of (ref, actor, method) rows counted in a window. At the bound the window
@@ -79,7 +79,7 @@ func NewUsageCounter(cfg AuditConfig) *UsageCounter {
 }
 
 // Add counts the uses of one call from peer. cursor is the session's, 0 if it is not known.
-func (u *UsageCounter) Add(peer string, cursor uint64, uses ...session.Use) {
+func (u *UsageCounter) Add(peer string, cursor uint64, uses ...decide.Use) {
 	if len(uses) == 0 {
 		return
 	}
@@ -108,7 +108,7 @@ func (u *UsageCounter) Add(peer string, cursor uint64, uses ...session.Use) {
 
 // Record counts a call under a ref.
 func (u *UsageCounter) Record(peer string, grant *capability.Grant, method string, cursor uint64) {
-	use := session.Use{Ref: grant.ID, Actor: grant.Actor, Method: method, Count: 1}
+	use := decide.Use{Ref: grant.ID, Actor: grant.Actor, Method: method, Count: 1}
 	if of := capability.Target(grant.ID); capability.IsSession(of) && of != grant.Target {
 		use.Session = grant.Target
 	}

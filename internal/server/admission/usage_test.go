@@ -13,7 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // auditInto configures an audit into st, with windows of a minute.
@@ -60,7 +60,7 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 	c := &clerk{uses: map[string]uint64{}}
 	u := NewUsageCounter(auditInto(c, func() time.Time { return now }))
 	ref := capability.ServerID(capability.SessionPrefix+ulid.Make().String(), ulid.Make())
-	put := session.Use{Ref: ref, Actor: "owner", Method: "put", Count: 2}
+	put := decide.Use{Ref: ref, Actor: "owner", Method: "put", Count: 2}
 	step := func(d time.Duration, rows int, counted uint64) {
 		t.Helper()
 		now = now.Add(d)
@@ -71,7 +71,7 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 	}
 	u.Add("a", 3, put)
 	step(5*time.Second, 0, 2)
-	u.Add("a", 4, put, session.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
+	u.Add("a", 4, put, decide.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
 	step(5*time.Second, 0, 5)
 	step(time.Minute, 2, 5)
 	if r := c.rows[0]; r.Count != 4 || r.Cursor != 4 || r.Peer != "a" || r.At != 605_000 || r.Subject != "put" && r.Subject != "remove" {
@@ -96,7 +96,7 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 // Counting must not cost what it counts. It is not parallel: it measures.
 func TestCountingUsesAllocatesNothing(t *testing.T) {
 	u := NewUsageCounter(auditInto(&clerk{}, time.Now))
-	uses := []session.Use{{Ref: "ses_1.sX", Actor: "owner", Method: "put", Count: 1}, {Ref: "ses_1.sX", Actor: "owner", Method: "remove", Count: 1}}
+	uses := []decide.Use{{Ref: "ses_1.sX", Actor: "owner", Method: "put", Count: 1}, {Ref: "ses_1.sX", Actor: "owner", Method: "remove", Count: 1}}
 	u.Add("a", 1, uses...)
 	if n := testing.AllocsPerRun(1000, func() { u.Add("a", 2, uses...) }); n > 0 {
 		t.Errorf("counting allocates %v times", n)
@@ -112,7 +112,7 @@ func TestUsesAreBoundedAndNoneIsLost(t *testing.T) {
 	target, total := capability.SessionPrefix+ulid.Make().String(), uint64(0)
 	for i := range 6 * maxUses {
 		n := 1 + rand.Uint32N(3)
-		u.Add("a", 1, session.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
+		u.Add("a", 1, decide.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
 		total += uint64(n)
 		if i%maxUses == 17 {
 			u.Flush(t.Context(), false)

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -58,15 +59,15 @@ func (a *Authority) hasStream(stream string) bool {
 }
 
 // Stamp sets the authority and peer of a submission.
-func (a *Authority) Stamp(sub *session.Submission, peer string) {
+func (a *Authority) Stamp(sub *decide.Submission, peer string) {
 	sub.Ref, sub.Space, sub.Manage, sub.Reach, sub.Attenuated, sub.Outer, sub.Peer = a.Ref, a.Space, a.Manage, a.Reach, a.Attenuated, a.Outer, peer
 }
 
 // Direct returns the submission of do, without an outbox. An object of Space.create through which
 // no stream was opened has no authority, and is refused here: a commit would make a row for any
 // session that its holder names.
-func (a *Authority) Direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
-	sub := session.Submission{Batch: ledger.Batch{Session: a.Session}, Direct: do}
+func (a *Authority) Direct(do *decide.Direct, peer string) (decide.Submission, *fault.Error) {
+	sub := decide.Submission{Batch: ledger.Batch{Session: a.Session}, Direct: do}
 	a.Stamp(&sub, peer)
 	if a.Space == "" {
 		return sub, nil
@@ -91,11 +92,11 @@ func (a *Authority) Check(at *session.Access, need capability.Rights) (*capabili
 	var notOpen *fault.Error
 	switch { // before all else: who does not reach a session, or may not manage its space, learns nothing of it
 	case a.Reach:
-		if opened, notOpen = session.CheckReaching(at, a.Session, a.Ref, a.Outer); notOpen != nil {
+		if opened, notOpen = decide.CheckReaching(at, a.Session, a.Ref, a.Outer); notOpen != nil {
 			return opened, notOpen
 		}
 	case a.Manage:
-		if opened, notOpen = session.CheckManaging(at, a.Session, a.Ref, a.Outer); opened == nil {
+		if opened, notOpen = decide.CheckManaging(at, a.Session, a.Ref, a.Outer); opened == nil {
 			return nil, notOpen
 		}
 	}
@@ -109,7 +110,7 @@ func (a *Authority) Check(at *session.Access, need capability.Rights) (*capabili
 	if a.hasStream(at.Row.Creator) {
 		stream = at.Row.Creator
 	}
-	id, ok := session.ActingRef(at.Row, a.Ref, a.Space, stream)
+	id, ok := decide.ActingRef(at.Row, a.Ref, a.Space, stream)
 	if !ok {
 		return nil, fault.UnknownRef.With("session %s was made by another outbox: restore a ref to it", a.Session)
 	}

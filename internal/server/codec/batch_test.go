@@ -21,7 +21,7 @@ import (
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/capnpfasttest"
 	"github.com/mooring-rpc/mooring/internal/server/batchtest"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -320,8 +320,8 @@ func FuzzPlainBatch(f *testing.F) {
 }
 
 // randomAnswer has any outcomes.
-func randomAnswer(rnd *rand.Rand) *session.Answer {
-	a := &session.Answer{Duplicate: rnd.IntN(2) == 0, Cursor: rnd.Uint64(), Outcomes: make([]ledger.Outcome, rnd.IntN(6))}
+func randomAnswer(rnd *rand.Rand) *decide.Answer {
+	a := &decide.Answer{Duplicate: rnd.IntN(2) == 0, Cursor: rnd.Uint64(), Outcomes: make([]ledger.Outcome, rnd.IntN(6))}
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
 		*o = ledger.Outcome{OpID: randomText(rnd, 26), Status: ledger.Status(rnd.Uint32()), Reason: fault.Code(rnd.Uint32()),
@@ -339,7 +339,7 @@ func randomAnswer(rnd *rand.Rand) *session.Answer {
 }
 
 // generatedAck writes an ack by the generated code alone.
-func generatedAck(s capnp.Struct, a *session.Answer) error {
+func generatedAck(s capnp.Struct, a *decide.Answer) error {
 	reply, err := wire.Stream_apply_Results(s).NewReply()
 	if err != nil {
 		return err
@@ -352,7 +352,7 @@ func generatedAck(s capnp.Struct, a *session.Answer) error {
 	return encodeOutcomes(to, a)
 }
 
-func writtenAck(s capnp.Struct, a *session.Answer) error {
+func writtenAck(s capnp.Struct, a *decide.Answer) error {
 	reply, err := wire.Stream_apply_Results(s).NewReply()
 	if err != nil {
 		return err
@@ -366,7 +366,7 @@ func TestWrittenAcks(t *testing.T) {
 	for n := range 5000 {
 		a := randomAnswer(rnd)
 		if n == 0 {
-			a = &session.Answer{}
+			a = &decide.Answer{}
 		}
 		got := capnpfasttest.Segment(t, batchtest.StructSize(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
 		want := capnpfasttest.Segment(t, batchtest.StructSize(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
@@ -379,7 +379,7 @@ func TestWrittenAcks(t *testing.T) {
 // TestAckInManySegments is written where there is no room in one.
 func TestAckInManySegments(t *testing.T) {
 	t.Parallel()
-	a := &session.Answer{Outcomes: make([]ledger.Outcome, 1000)}
+	a := &decide.Answer{Outcomes: make([]ledger.Outcome, 1000)}
 	for i := range a.Outcomes {
 		a.Outcomes[i].OpID = fmt.Sprint(i)
 	}
@@ -451,12 +451,12 @@ func BenchmarkReadBatch(b *testing.B) {
 }
 
 func BenchmarkWriteAck(b *testing.B) {
-	a := &session.Answer{Cursor: 7, Outcomes: make([]ledger.Outcome, 32)}
+	a := &decide.Answer{Cursor: 7, Outcomes: make([]ledger.Outcome, 32)}
 	for i := range a.Outcomes {
 		a.Outcomes[i] = ledger.Outcome{OpID: fmt.Sprintf("01ARZ3NDEKTSV4RRFFQ69G5F%02d", i), Status: ledger.Applied, Cursor: uint64(i),
 			Result: []byte(`{"cursor":12345}`)}
 	}
-	for name, place := range map[string]func(capnp.Struct, *session.Answer) error{"hand": writtenAck, "generated": generatedAck} {
+	for name, place := range map[string]func(capnp.Struct, *decide.Answer) error{"hand": writtenAck, "generated": generatedAck} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,7 +8,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -79,7 +79,7 @@ func (r *FieldReader) intern(b []byte, err error) string {
 // internedNames are the methods, and the arguments of the frequent ones.
 var internedNames = func() map[string]string {
 	names := map[string]string{}
-	for _, s := range append(session.Methods(), ledger.MethodVoid,
+	for _, s := range append(decide.Methods(), ledger.MethodVoid,
 		"key", "payload", "schema_version", "message", "offset", "text", "status", "parts", "usage") {
 		names[s] = s
 	}

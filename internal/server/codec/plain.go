@@ -11,7 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -109,7 +109,7 @@ func (r *FieldReader) internLike(b []byte, likely string) string {
 }
 
 // EncodeAck writes an ack into the reply of an apply.
-func EncodeAck(reply wire.ApplyReply, a *session.Answer) error {
+func EncodeAck(reply wire.ApplyReply, a *decide.Answer) error {
 	seg := capnp.Struct(reply).Segment()
 	at := len(seg.Data())
 	to, err := reply.NewAck()
@@ -138,7 +138,7 @@ func outcomesSize(outcomes []ledger.Outcome) int {
 }
 
 // writeOutcomes writes the targets of the Ack at a word, in the order of encodeOutcomes.
-func writeOutcomes(p *capnpfast.Builder, ack int, a *session.Answer) {
+func writeOutcomes(p *capnpfast.Builder, ack int, a *decide.Answer) {
 	at := p.PutList(ack+wirelayout.Ack.Data+wirelayout.AckOutcomes, len(a.Outcomes), wirelayout.Outcome)
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
@@ -158,7 +158,7 @@ func writeOutcomes(p *capnpfast.Builder, ack int, a *session.Answer) {
 	}
 }
 
-func encodeCounts(to wire.Ack, a *session.Answer) {
+func encodeCounts(to wire.Ack, a *decide.Answer) {
 	applied, duplicates, rejected := a.Counts()
 	to.SetCursor(a.Cursor)
 	to.SetApplied(uint32(applied))
@@ -166,7 +166,7 @@ func encodeCounts(to wire.Ack, a *session.Answer) {
 	to.SetRejected(uint32(rejected))
 }
 
-func encodeOutcomes(to wire.Ack, a *session.Answer) error {
+func encodeOutcomes(to wire.Ack, a *decide.Answer) error {
 	list, err := to.NewOutcomes(int32(len(a.Outcomes)))
 	if err != nil {
 		return err

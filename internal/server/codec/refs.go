@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // maxRedemption is the maximum length of a client's redemption id, in bytes.
@@ -135,9 +136,9 @@ func DecodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *
 }
 
 // DecodeRotation decodes the new ref's id and hash.
-func DecodeRotation(id string, err error, hash []byte, hashErr error) (session.Rotation, *fault.Error) {
+func DecodeRotation(id string, err error, hash []byte, hashErr error) (decide.Rotation, *fault.Error) {
 	var r FieldReader
-	to := session.Rotation{ID: r.Text(id, err)}
+	to := decide.Rotation{ID: r.Text(id, err)}
 	sum := r.Data(hash, hashErr)
 	refused := r.Fault("the call")
 	if refused == nil && len(sum) != len(to.Hash) {
@@ -229,7 +230,7 @@ func encodeAuditRow(to wire.AuditRow, row *capability.AuditRow) error {
 }
 
 // EncodeCuts encodes the cuts in children.
-func EncodeCuts(cuts []session.ChildCut, make func(int32) (wire.ChildCut_List, error)) error {
+func EncodeCuts(cuts []decide.ChildCut, make func(int32) (wire.ChildCut_List, error)) error {
 	if len(cuts) == 0 {
 		return nil
 	}

@@ -1,5 +1,5 @@
 // Package commit decides which batches share a transaction, and in which order: the group commit.
-// session.Commit decides the outcome of a batch.
+// decide.Commit decides the outcome of a batch.
 //
 // Package objects submits batches, and waits for a session's transaction before it opens a stream.
 // This package writes, through Store, and tells the Publisher (the hub of package fanout) what it

@@ -2,7 +2,7 @@
 //
 // A session's submissions form a sessionQueue, in order of arrival. Queues with pending
 // submissions stand in the committer's run queue. A committer goroutine takes sessions from its
-// head until a transaction is full, runs session.Commit over all of it, answers, and appends
+// head until a transaction is full, runs decide.Commit over all of it, answers, and appends
 // the sessions with submissions left to the run queue again. A session is in one transaction at
 // a time, so the order of a session (and of a stream) is kept with several transactions in
 // flight. There is no delay to fill a group: a submission that finds a committer idle is
@@ -30,11 +30,12 @@ import (
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // Pending is a submission that is queued or in a transaction.
 type Pending struct {
-	Sub   session.Submission
+	Sub   decide.Submission
 	Ops   int
 	Bytes int
 
@@ -44,7 +45,7 @@ type Pending struct {
 
 	// Done is called once with the answer, in the session's order, and never
 	// concurrently with another done. It must not block.
-	Done func(session.Answer)
+	Done func(decide.Answer)
 }
 
 // sessionQueue holds one session's pending submissions in order.
@@ -62,7 +63,7 @@ type sessionQueue struct {
 type Config struct {
 	Context context.Context // of transactions, which outlive their callers
 	Log     *slog.Logger
-	Session session.Config // of session.Commit
+	Session decide.Config // of decide.Commit
 
 	Transactions int           // at once
 	GroupOps     int           // in one transaction; a larger submission gets one of its own
@@ -148,11 +149,11 @@ func New(cfg Config) *Committer {
 // commitLimits are the limits that can be changed while the committer runs.
 type commitLimits struct {
 	queueOps int
-	session  session.Config
+	session  decide.Config
 }
 
-// SetLimits changes the bound on pending ops, and the configuration of session.Commit, from now on.
-func (c *Committer) SetLimits(queueOps int, cfg session.Config) {
+// SetLimits changes the bound on pending ops, and the configuration of decide.Commit, from now on.
+func (c *Committer) SetLimits(queueOps int, cfg decide.Config) {
 	c.live.Store(&commitLimits{queueOps, cfg})
 }
 
@@ -437,7 +438,7 @@ func (c *Committer) refuse(why *fault.Error, works ...*Pending) {
 	c.reply(func() {
 		for _, w := range works {
 			c.logRefused(w, why.Code)
-			c.guard(func() { w.Done(session.Answer{Err: why}) })
+			c.guard(func() { w.Done(decide.Answer{Err: why}) })
 		}
 	})
 }
@@ -456,7 +457,7 @@ func retryFutile(err error) bool {
 
 // transact runs one transaction; if it commits, it answers and publishes.
 func (c *Committer) transact(group []*Pending) error {
-	subs := make([]session.Submission, len(group))
+	subs := make([]decide.Submission, len(group))
 	ids := make([]string, 0, len(group))
 	seen := make(map[string]struct{}, len(group))
 	ops, bytes := 0, 0
@@ -470,7 +471,7 @@ func (c *Committer) transact(group []*Pending) error {
 	ctx, cancel := context.WithTimeout(c.cfg.Context, c.cfg.Timeout)
 	defer cancel()
 
-	var answers []session.Answer
+	var answers []decide.Answer
 	var published *session.Published
 	c.cfg.Hub.BeginCommit(ids)
 	began := time.Now()
@@ -478,7 +479,7 @@ func (c *Committer) transact(group []*Pending) error {
 	defer late.Stop()
 	err := c.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer admission.RecoverPanic(&err)
-		answers, published, err = session.Commit(ctx, tx, subs, c.live.Load().session)
+		answers, published, err = decide.Commit(ctx, tx, subs, c.live.Load().session)
 		crashpoint.Hit(crashpoint.ServerCommitBefore)
 		return err
 	})

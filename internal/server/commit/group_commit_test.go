@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -61,7 +62,7 @@ func (noOutage) Suspect(dbfault.Cause)    {}
 func newCommitter(t *testing.T, rows *memtx.Store, hub Publisher) *Committer {
 	log := slog.New(slog.DiscardHandler)
 	audits := admission.AuditConfig{Store: struct{ admission.AuditStore }{}, Log: log, Now: time.Now, Window: time.Minute}
-	return New(Config{Context: t.Context(), Log: log, Session: session.DefaultConfig(), Transactions: 2, GroupOps: 10, GroupBytes: 1 << 20,
+	return New(Config{Context: t.Context(), Log: log, Session: decide.DefaultConfig(), Transactions: 2, GroupOps: 10, GroupBytes: 1 << 20,
 		QueueOps: 10, QueueBytes: 1 << 20, Timeout: time.Minute, SlowCommit: time.Minute, Store: inMemory{rows: rows}, Hub: hub, Outage: noOutage{},
 		QuotaMet: func(string) {}, AskFork: func(*session.ForkRequest) {}, Audit: admission.NewAuditor(audits), Usage: admission.NewUsageCounter(audits), Instruments: admission.NewInstruments(), LimitHits: new(admission.LimitHits)})
 }
@@ -77,8 +78,8 @@ func TestAnswerThatPanics(t *testing.T) {
 	answered := 0
 	for i := range 2 {
 		refused := c.Submit(&Pending{Ops: 1, Caller: t.Context(),
-			Sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: id, Outbox: "obx_1"}},
-			Done: func(session.Answer) {
+			Sub: decide.Submission{Ack: true, Batch: ledger.Batch{Session: id, Outbox: "obx_1"}},
+			Done: func(decide.Answer) {
 				if i == 0 {
 					panic("a defect")
 				}
@@ -141,13 +142,13 @@ func TestARevokeIsPublishedBeforeItIsAnswered(t *testing.T) {
 	}
 	c := newCommitter(t, rows, log)
 	c.Run()
-	for _, do := range []*session.Direct{
+	for _, do := range []*decide.Direct{
 		{Ref: refs["guest"]}, {Epoch: true},
 		{Share: &capability.MintRequest{ID: refs["shared"], Hash: [32]byte{1}, Rights: capability.Read}},
 	} {
 		done := make(chan *fault.Error, 1)
-		refused := c.Submit(&Pending{Ops: 1, Caller: t.Context(), Sub: session.Submission{Ref: refs["owner"], Direct: do, Batch: ledger.Batch{Session: id}},
-			Done: func(a session.Answer) {
+		refused := c.Submit(&Pending{Ops: 1, Caller: t.Context(), Sub: decide.Submission{Ref: refs["owner"], Direct: do, Batch: ledger.Batch{Session: id}},
+			Done: func(a decide.Answer) {
 				log.record("answered")
 				done <- a.Err
 			}})

@@ -5,11 +5,12 @@
 package fanout
 
 import (
-	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // chained is a log whose events have hashes; restore puts it back to a cursor.

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/server/webhooks"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -21,8 +22,8 @@ type Config struct {
 	Log   *slog.Logger // nil discards; never gets a secret
 	Name  string       // server name that hello sends: "mooring/v1.2.3"
 
-	Session session.Config // limits of ops, and the lease of turns
-	RPC     rpc.Limits     // of one connection
+	Session decide.Config // limits of ops, and the lease of turns
+	RPC     rpc.Limits    // of one connection
 
 	Prefix         string   // path under which /capnp and /rpc are served too, without slashes at its ends; "" for none
 	OriginPatterns []string // browser origins accepted besides the server's own host
@@ -133,7 +134,7 @@ func DefaultConfig() Config {
 	limits.HandshakeTimeout, limits.IdleTimeout = 10*time.Second, 5*time.Minute
 	return Config{
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
-		Session: session.DefaultConfig(), RPC: limits,
+		Session: decide.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 4000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
 		BatchesInFlight: 64, ReadOnlyStreams: 16,

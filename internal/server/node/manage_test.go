@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -149,16 +150,16 @@ func TestManageTable(t *testing.T) {
 			}},
 			{"replace the owner's", func(live *objects.Capability, m *made, _ capability.Ref) error {
 				to := r.owner.New(m.id)
-				_, err := live.Rotate(t.Context(), session.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, false)
+				_, err := live.Rotate(t.Context(), decide.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, false)
 				return err
 			}},
 			{"take over", func(live *objects.Capability, m *made, _ capability.Ref) error {
 				to := r.owner.New(m.id)
-				cut, err := live.Rotate(t.Context(), session.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, true)
+				cut, err := live.Rotate(t.Context(), decide.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, true)
 				if err != nil {
 					return err
 				}
-				again, err := live.Rotate(t.Context(), session.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, true)
+				again, err := live.Rotate(t.Context(), decide.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, true)
 				if err != nil || again != cut {
 					return fmt.Errorf("repeated: cut %d, was %d, %v", again, cut, err)
 				}
@@ -365,7 +366,7 @@ func TestManageEndsWithACut(t *testing.T) {
 			}},
 			"rotated": {func() capability.Ref { return r.owner }, func(ref capability.Ref) {
 				to := r.owner.New(r.owner.Target())
-				if _, err := r.held(r.owner).Rotate(t.Context(), session.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, false); err != nil {
+				if _, err := r.held(r.owner).Rotate(t.Context(), decide.Rotation{ID: to.ID, Hash: to.Secret.Hash()}, false); err != nil {
 					t.Fatal(err)
 				}
 				r.owner = to
@@ -562,7 +563,7 @@ func TestManageListsAllTrees(t *testing.T) {
 		guest := p.share(m, "rights", []string{"read"})
 		replaced := m.owner
 		m.owner = r.owner.New(m.id)
-		if _, err := r.held(replaced).Rotate(t.Context(), session.Rotation{ID: m.owner.ID, Hash: m.owner.Secret.Hash()}, false); err != nil {
+		if _, err := r.held(replaced).Rotate(t.Context(), decide.Rotation{ID: m.owner.ID, Hash: m.owner.Secret.Hash()}, false); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{m.owner.ID, guest.ID, replaced.ID}

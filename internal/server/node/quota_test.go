@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -33,7 +34,7 @@ func TestQuotaIsReportedAndLifted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, func(c *Config) {
-			c.Session = session.DefaultConfig()
+			c.Session = decide.DefaultConfig()
 			c.Session.Limits.SessionBytes, c.Session.Limits.RefBytes = 40_000, 20_000
 		})
 		p := r.dial()
@@ -77,7 +78,7 @@ func TestUsageIsMeasuredAtAQuota(t *testing.T) {
 	t.Parallel()
 	st := sqliteStore(t)
 	r := start(t, st, func(c *Config) {
-		c.Session = session.DefaultConfig()
+		c.Session = decide.DefaultConfig()
 		c.Session.Limits.SessionBytes, c.SweepInterval = 40_000, 10*time.Millisecond
 	})
 	p := r.dial()
@@ -123,7 +124,7 @@ func TestASessionOfBeforeQuotasGoesOn(t *testing.T) {
 
 		log := new(lockbuf.Buffer)
 		limited := func(c *Config) {
-			c.Session = session.DefaultConfig()
+			c.Session = decide.DefaultConfig()
 			c.Session.Limits.SessionBytes = 20_000
 			c.Log = slog.New(slog.NewTextHandler(log, nil))
 		}
@@ -149,7 +150,7 @@ func TestAnAccountIsFilledOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, func(c *Config) {
-			c.Session = session.DefaultConfig()
+			c.Session = decide.DefaultConfig()
 			c.Session.Limits.AccountBytes, c.SweepInterval = 50_000, 5*time.Millisecond
 		})
 		p := r.dial()
@@ -211,7 +212,7 @@ func TestAForkFillsItsAccount(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, func(c *Config) {
-			c.Session = session.DefaultConfig()
+			c.Session = decide.DefaultConfig()
 			c.Session.Limits.AccountBytes, c.Session.Limits.ForkBytes, c.SweepInterval = 50_000, 6000, 5*time.Millisecond
 		})
 		r.untilInUse(session.AllFeatures)

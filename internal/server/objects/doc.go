@@ -8,7 +8,7 @@
 // arguments and results of calls over the wires. It knows no sockets, listeners, HTTP or JavaScript.
 //
 // An op passes through one file per step: stream.go takes a batch and queues it; package commit
-// groups the pending batches of all connections into one transaction, in which session.Commit
+// groups the pending batches of all connections into one transaction, in which decide.Commit
 // decides everything, and answers; package fanout delivers the committed events to subscribers,
 // here and on the other replicas, and sends the state.
 //
@@ -31,7 +31,7 @@
 //
 // stream.mu comes before the committer's mutex; savedRefs.sem, which is held over transactions,
 // before every mutex. All other mutexes are leaves within this package. No mutex is held over a
-// call of the store or of a sink. session.Commit calls the quota of package operator and the audit
+// call of the store or of a sink. decide.Commit calls the quota of package operator and the audit
 // of package admission inside a transaction.
 //
 // # Bounds

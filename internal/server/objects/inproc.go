@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -297,23 +298,23 @@ func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cur
 	if refused != nil {
 		return 0, refused
 	}
-	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target(), Ops: ops}, &session.Direct{Ops: true})
+	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target(), Ops: ops}, &decide.Direct{Ops: true})
 	return a.At, errOrNil(a.Err)
 }
 
 // Create makes a session in a space. args are those of the op create; owner is the id of the
 // owner's ref that they name; with are the live sessions that they name (create's parent).
 func (h *Capability) Create(ctx context.Context, id, owner string, with []*Capability, args ...ledger.Arg) error {
-	return h.create(ctx, id, owner, with, args, &session.Direct{Ops: true})
+	return h.create(ctx, id, owner, with, args, &decide.Direct{Ops: true})
 }
 
 // CreateSharedExternalID is Create of a session whose external id other sessions made under the
 // ref may have too.
 func (h *Capability) CreateSharedExternalID(ctx context.Context, id, owner string, args ...ledger.Arg) error {
-	return h.create(ctx, id, owner, nil, args, &session.Direct{Ops: true, SharedExternalID: true})
+	return h.create(ctx, id, owner, nil, args, &decide.Direct{Ops: true, SharedExternalID: true})
 }
 
-func (h *Capability) create(ctx context.Context, id, owner string, with []*Capability, args []ledger.Arg, do *session.Direct) error {
+func (h *Capability) create(ctx context.Context, id, owner string, with []*Capability, args []ledger.Arg, do *decide.Direct) error {
 	if h.space == nil {
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
@@ -334,17 +335,17 @@ func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error 
 	if h.space != nil {
 		return errOrNil(h.space.mint(m))
 	}
-	return errOrNil(h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
+	return errOrNil(h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &decide.Direct{Share: &m}).Err)
 }
 
 // Revoke revokes a ref of the session and all refs below it; nothing commits under them after
 // cut. Of a session that was opened by manage (Open), the owner's ref only with takeOver.
-func (h *Capability) Revoke(ctx context.Context, ref string, takeOver bool) (session.Answer, error) {
+func (h *Capability) Revoke(ctx context.Context, ref string, takeOver bool) (decide.Answer, error) {
 	o, refused := h.session()
 	if refused != nil {
-		return session.Answer{}, refused
+		return decide.Answer{}, refused
 	}
-	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref, TakeOver: takeOver})
+	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &decide.Direct{Ref: ref, TakeOver: takeOver})
 	return a, errOrNil(a.Err)
 }
 
@@ -362,7 +363,7 @@ func (h *Capability) RevokeInSpace(_ context.Context, ref string) (died uint64, 
 // space's root ref, and alone is revoked. For a session nothing commits under it after cut. The
 // same again changes nothing. Of a session that was opened by manage (Open), the owner's ref is replaced,
 // only with takeOver.
-func (h *Capability) Rotate(ctx context.Context, to session.Rotation, takeOver bool) (cut uint64, err error) {
+func (h *Capability) Rotate(ctx context.Context, to decide.Rotation, takeOver bool) (cut uint64, err error) {
 	if h.space != nil {
 		return 0, errOrNil(h.space.rotateTo(to))
 	}
@@ -374,7 +375,7 @@ func (h *Capability) Rotate(ctx context.Context, to session.Rotation, takeOver b
 			return 0, refused
 		}
 	}
-	a := h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Rotate: &to, TakeOver: takeOver})
+	a := h.sess.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &decide.Direct{Rotate: &to, TakeOver: takeOver})
 	return a.Cut, errOrNil(a.Err)
 }
 
@@ -391,13 +392,13 @@ func (h *Capability) Audit(ctx context.Context, after uint64, limit int) (*sessi
 
 // commitDirect queues a commit without an outbox, with the refs of the live sessions that came with it, and
 // waits for its answer.
-func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct, passed ...string) session.Answer {
-	done := make(chan session.Answer, 1)
-	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + codec.OpsSize(batch.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
-		Sub: session.Submission{Batch: batch, Direct: do, PassedRefs: passed}}
+func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *decide.Direct, passed ...string) decide.Answer {
+	done := make(chan decide.Answer, 1)
+	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + codec.OpsSize(batch.Ops), Caller: ctx, Done: func(a decide.Answer) { done <- a },
+		Sub: decide.Submission{Batch: batch, Direct: do, PassedRefs: passed}}
 	o.auth.Stamp(&w.Sub, o.conn.peer)
 	if refused := o.service.cfg.Committer.Submit(w); refused != nil {
-		return session.Answer{Err: refused}
+		return decide.Answer{Err: refused}
 	}
 	return <-done // once begun it is finished; before that ctx drops it
 }

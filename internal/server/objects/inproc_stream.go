@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -62,13 +62,13 @@ func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*St
 // incarnation are the stream's, and the batch fields of an op are taken from the batch. with
 // are the live sessions that its ops name (fork's source, create's parent). An error means that nothing was
 // recorded, and that the batch may be retried unchanged.
-func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (session.Answer, error) {
+func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (decide.Answer, error) {
 	if len(with) > codec.MaxWith {
-		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), codec.MaxWith)
+		return decide.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), codec.MaxWith)
 	}
 	answers, refused := s.stream.applyAll(ctx, passedRefs(with), b)
 	if refused != nil {
-		return session.Answer{}, refused
+		return decide.Answer{}, refused
 	}
 	return answers[0], errOrNil(answers[0].Err)
 }
@@ -86,25 +86,25 @@ func passedRefs(with []*Capability) (refs []string) {
 // ApplyAll is Apply for batches in order, none of which waits for the answer of the one before. An
 // answer's Err refuses that batch; an error means that none was decided, as for more batches
 // (TooLarge) than may be unanswered on one stream.
-func (s *Stream) ApplyAll(ctx context.Context, batches ...ledger.Batch) ([]session.Answer, error) {
+func (s *Stream) ApplyAll(ctx context.Context, batches ...ledger.Batch) ([]decide.Answer, error) {
 	answers, refused := s.stream.applyAll(ctx, nil, batches...)
 	return answers, errOrNil(refused)
 }
 
 // applyAll is ApplyAll with the refs of the live sessions that came with the batches.
-func (o *stream) applyAll(ctx context.Context, passed []string, batches ...ledger.Batch) ([]session.Answer, *fault.Error) {
+func (o *stream) applyAll(ctx context.Context, passed []string, batches ...ledger.Batch) ([]decide.Answer, *fault.Error) {
 	if len(batches) > o.maxInFlight {
 		return nil, fault.TooLarge.With("%d batches came at once, the limit is %d", len(batches), o.maxInFlight)
 	}
-	queued, answers := make([]*deferredCommit, len(batches)), make([]session.Answer, len(batches))
+	queued, answers := make([]*deferredCommit, len(batches)), make([]decide.Answer, len(batches))
 	var undecided sync.WaitGroup
 	for i, b := range batches {
 		if refused := o.stampBatch(&b); refused != nil {
 			return nil, refused
 		}
 		queued[i] = &deferredCommit{commit: &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: codec.OpsSize(b.Ops), Caller: ctx,
-			Sub:  session.Submission{Batch: b, PassedRefs: passed},
-			Done: func(a session.Answer) { answers[i] = a; undecided.Done() }}}
+			Sub:  decide.Submission{Batch: b, PassedRefs: passed},
+			Done: func(a decide.Answer) { answers[i] = a; undecided.Done() }}}
 	}
 	undecided.Add(len(queued))
 	for _, p := range queued {
@@ -131,7 +131,7 @@ func (o *stream) stampBatch(b *ledger.Batch) *fault.Error {
 // Acknowledge says that the outbox has stored all outcomes up to a seq, so that the server can
 // forget them. It may be repeated.
 func (s *Stream) Acknowledge(ctx context.Context, through uint64) error {
-	done := make(chan session.Answer, 1)
-	s.stream.submitAck(ctx, through, func(a session.Answer) { done <- a })
+	done := make(chan decide.Answer, 1)
+	s.stream.submitAck(ctx, through, func(a decide.Answer) { done <- a })
 	return errOrNil((<-done).Err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -78,7 +79,7 @@ func (o *space) openSession(ctx context.Context, id string) (*sess, *fault.Error
 		if refused := check(at); refused != nil {
 			return refused
 		}
-		return session.OpenManaged(commit, tx, access.Row, rows.Grants[o.ref], rows.Now, o.conn.peer)
+		return decide.OpenManaged(commit, tx, access.Row, rows.Grants[o.ref], rows.Now, o.conn.peer)
 	})
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "open the session")
@@ -101,7 +102,7 @@ func (h *Capability) Open(ctx context.Context, id string) (*Capability, error) {
 
 // findReplaced sets the owner's ref that a rotation under manage replaces: the one that lives, or the one
 // that the same rotation has replaced before.
-func (o *sess) findReplaced(ctx context.Context, to *session.Rotation) *fault.Error {
+func (o *sess) findReplaced(ctx context.Context, to *decide.Rotation) *fault.Error {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	roots, err := o.service.cfg.Store.SessionRoots(ctx, o.auth.Session)

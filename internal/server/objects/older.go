@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -143,7 +144,7 @@ func (o *space) removeOld(ctx context.Context, q session.OlderQuery) (*Removed, 
 		}
 	}
 	if done.Done > 0 {
-		o.service.cfg.Usage.Add(o.conn.peer, 0, session.Use{Ref: grant.ID, Actor: grant.Actor, Method: q.Remove.Method, Count: done.Done})
+		o.service.cfg.Usage.Add(o.conn.peer, 0, decide.Use{Ref: grant.ID, Actor: grant.Actor, Method: q.Remove.Method, Count: done.Done})
 	}
 	return done, nil
 }
@@ -216,18 +217,18 @@ func hopeless(err error) bool {
 	return false
 }
 
-func (o *space) commitOlder(old []session.OldSession, remove *session.OlderRemoval) (answers []session.Answer, err error) {
-	subs := make([]session.Submission, len(old))
+func (o *space) commitOlder(old []session.OldSession, remove *session.OlderRemoval) (answers []decide.Answer, err error) {
+	subs := make([]decide.Submission, len(old))
 	for i := range old {
-		subs[i] = session.Submission{Batch: ledger.Batch{Session: old[i].ID}, Ref: o.ref, Manage: true, Outer: o.attenuated,
-			Direct: &session.Direct{Older: remove}, Peer: o.conn.peer}
+		subs[i] = decide.Submission{Batch: ledger.Batch{Session: old[i].ID}, Ref: o.ref, Manage: true, Outer: o.attenuated,
+			Direct: &decide.Direct{Older: remove}, Peer: o.conn.peer}
 	}
 	ctx, cancel := o.service.commitContext()
 	defer cancel()
 	var published *session.Published
 	err = o.service.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer admission.RecoverPanic(&err)
-		answers, published, err = session.Commit(ctx, tx, subs, session.Config{Limits: o.service.cfg.Limits, Features: o.service.cfg.Features})
+		answers, published, err = decide.Commit(ctx, tx, subs, decide.Config{Limits: o.service.cfg.Limits, Features: o.service.cfg.Features})
 		return err
 	})
 	if err != nil {
@@ -238,7 +239,7 @@ func (o *space) commitOlder(old []session.OldSession, remove *session.OlderRemov
 }
 
 // addRemoved adds the answers of sessions. The error is that the ref may not any more.
-func (o *space) addRemoved(old []session.OldSession, answers []session.Answer, done *Removed) *fault.Error {
+func (o *space) addRemoved(old []session.OldSession, answers []decide.Answer, done *Removed) *fault.Error {
 	for i, a := range answers {
 		switch {
 		case a.Err == nil && a.Cut == 0:

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -24,7 +25,7 @@ func (o *sess) revoke(c *rpc.Call) {
 	p := wire.Session_revoke_Params(s)
 	var r codec.FieldReader
 	ref := r.Text(p.Ref())
-	answer := func(a session.Answer) {
+	answer := func(a decide.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
@@ -41,15 +42,15 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
 	}
 	if refused == nil {
-		refused = o.queueDirect(c, &session.Direct{Ref: ref, Epoch: p.Epoch(), TakeOver: p.TakeOver()}, answer)
+		refused = o.queueDirect(c, &decide.Direct{Ref: ref, Epoch: p.Epoch(), TakeOver: p.TakeOver()}, answer)
 	}
 	if refused != nil {
-		answer(session.Answer{Err: refused})
+		answer(decide.Answer{Err: refused})
 	}
 }
 
 // queueDirect queues a commit without an outbox. If it returns a refusal, answer is not called.
-func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
+func (o *sess) queueDirect(c *rpc.Call, do *decide.Direct, answer func(decide.Answer)) *fault.Error {
 	sub, refused := o.auth.Direct(do, o.conn.peer)
 	if refused != nil {
 		return refused
@@ -99,7 +100,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 			case rows.Grants[ref].Revoked != 0:
 				return nil
 			}
-			died, published, err = session.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
+			died, published, err = decide.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
 			return err
 		})
 	if refused != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -149,7 +150,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority.Authority, l 
 		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the maximum: use another", len(l.saved.refs))
 	}
 	stands := rows.Grants[parent.ID]
-	if refused := session.CheckRefQuota(stands, session.EventCost, lim); refused != nil {
+	if refused := decide.CheckRefQuota(stands, session.EventCost, lim); refused != nil {
 		return parent, saved, refused
 	}
 	var charges []session.Charge
@@ -163,7 +164,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority.Authority, l 
 }
 
 // checkRotation checks the new ref's id, which is to be one for target.
-func checkRotation(to session.Rotation, target string) *fault.Error {
+func checkRotation(to decide.Rotation, target string) *fault.Error {
 	if capability.Target(to.ID) != target { // such an id must not reach a database
 		return fault.BadArgument.With("the new ref's id is not one for %s", target)
 	}
@@ -181,7 +182,7 @@ func (o *sess) rotate(c *rpc.Call) {
 	if refused == nil {
 		refused = checkRotation(to, o.auth.Session)
 	}
-	answer := func(a session.Answer) {
+	answer := func(a decide.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_rotate_Results(s)
 			r.SetCut(a.Cut)
@@ -190,10 +191,10 @@ func (o *sess) rotate(c *rpc.Call) {
 	}
 	queue := func(refused *fault.Error) {
 		if refused == nil {
-			refused = o.queueDirect(c, &session.Direct{Rotate: &to, TakeOver: p.TakeOver()}, answer)
+			refused = o.queueDirect(c, &decide.Direct{Rotate: &to, TakeOver: p.TakeOver()}, answer)
 		}
 		if refused != nil {
-			answer(session.Answer{Err: refused})
+			answer(decide.Answer{Err: refused})
 		}
 	}
 	if refused != nil || !o.auth.Manage {
@@ -217,7 +218,7 @@ func (o *space) rotate(c *rpc.Call) {
 	})
 }
 
-func (o *space) rotateTo(to session.Rotation) *fault.Error {
+func (o *space) rotateTo(to decide.Rotation) *fault.Error {
 	if refused := checkRotation(to, o.id); refused != nil {
 		return refused
 	}
@@ -235,7 +236,7 @@ func (o *space) rotateTo(to session.Rotation) *fault.Error {
 
 // rotateRoot rotates the space's root ref. A repeated call with the same new ref, through the old
 // one, changes nothing.
-func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to session.Rotation) (*session.Published, error) {
+func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to decide.Rotation) (*session.Published, error) {
 	there := at.Grants[to.ID]
 	if o.attenuated == nil && capability.AlreadyRotated(at.Grants[o.ref], there, to.ID, to.Hash) {
 		return nil, nil
@@ -260,7 +261,7 @@ func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Acces
 		Rotate: []session.RotatedGrant{{ID: old.ID, By: g.ID, At: at.Now}},
 		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.conn.peer}},
 	}
-	published, err := session.CutRotated(ctx, tx, c, old, o.conn.peer)
+	published, err := decide.CutRotated(ctx, tx, c, old, o.conn.peer)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -51,7 +52,7 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 // within returns the session's object with limits below those it has. dead says that there is one of
 // a dead ref, too: it repeats recorded outcomes.
 func (o *sess) within(ctx context.Context, limits capability.MintRequest, dead bool) (*sess, *fault.Error) {
-	if refused := session.CheckFeatures(session.MintFeatures(&limits), o.service.cfg.Features()); refused != nil {
+	if refused := session.CheckFeatures(decide.MintFeatures(&limits), o.service.cfg.Features()); refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
@@ -116,16 +117,16 @@ func (o *sess) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Session_share_Params(s).Ref()
 	m, refused := codec.DecodeNewRef(w, err)
-	answer := func(a session.Answer) {
+	answer := func(a decide.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return o.service.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
-		refused = o.queueDirect(c, &session.Direct{Share: &m}, answer)
+		refused = o.queueDirect(c, &decide.Direct{Share: &m}, answer)
 	}
 	if refused != nil {
-		answer(session.Answer{Err: refused})
+		answer(decide.Answer{Err: refused})
 	}
 }
 
@@ -175,7 +176,7 @@ func (o *space) mint(m capability.MintRequest) *fault.Error {
 	if capability.Target(m.ID) != o.id { // such an id must not reach a database
 		return fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
-	if refused := session.CheckFeatures(session.MintFeatures(&m), o.service.cfg.Features()); refused != nil {
+	if refused := session.CheckFeatures(decide.MintFeatures(&m), o.service.cfg.Features()); refused != nil {
 		return refused
 	}
 	return o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},

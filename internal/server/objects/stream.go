@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/authority"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -29,7 +29,7 @@ type stream struct {
 	auth        *authority.Authority
 	id          string // the stream's id (session.StreamKey), opened by the outbox's secret
 	incarnation uint64
-	opening     session.Opening
+	opening     decide.Opening
 	maxInFlight int // maximum of inFlight
 
 	mu       sync.Mutex
@@ -60,18 +60,18 @@ func (o *stream) apply(c *rpc.Call) {
 	crashpoint.Hit(crashpoint.ServerApplyReceived)
 	batch, with, size, refused := o.decodeApply(c)
 	if refused != nil {
-		o.answerApply(c, session.Answer{Err: refused})
+		o.answerApply(c, decide.Answer{Err: refused})
 		return
 	}
 	o.submit(&deferredCommit{with: with, commit: &commit.Pending{
-		Sub: session.Submission{Batch: batch}, Ops: max(len(batch.Ops), 1), Bytes: size, Caller: c.Context(),
-		Done: func(a session.Answer) { o.answerApply(c, a) },
+		Sub: decide.Submission{Batch: batch}, Ops: max(len(batch.Ops), 1), Bytes: size, Caller: c.Context(),
+		Done: func(a decide.Answer) { o.answerApply(c, a) },
 	}})
 }
 
 func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
-	o.submitAck(c.Context(), wire.Stream_acknowledge_Params(s).Through(), func(a session.Answer) {
+	o.submitAck(c.Context(), wire.Stream_acknowledge_Params(s).Through(), func(a decide.Answer) {
 		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return o.service.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
 		})
@@ -79,9 +79,9 @@ func (o *stream) acknowledge(c *rpc.Call) {
 }
 
 // submitAck queues an acknowledgement without a batch.
-func (o *stream) submitAck(ctx context.Context, through uint64, answer func(session.Answer)) {
+func (o *stream) submitAck(ctx context.Context, through uint64, answer func(decide.Answer)) {
 	o.submit(&deferredCommit{commit: &commit.Pending{
-		Sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.Session, Outbox: o.id,
+		Sub: decide.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.Session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
 		Ops: 1, Bytes: 64, Caller: ctx, Done: answer,
 	}})
@@ -100,11 +100,11 @@ func (o *stream) submit(p *deferredCommit) {
 		o.mu.Unlock()
 		p.release()
 		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the maximum: wait for some", n)
-		answer(session.Answer{Err: refused})
+		answer(decide.Answer{Err: refused})
 		return
 	}
 	o.inFlight++
-	w.Done = func(a session.Answer) {
+	w.Done = func(a decide.Answer) {
 		o.mu.Lock()
 		o.inFlight--
 		o.mu.Unlock()
@@ -130,7 +130,7 @@ func (o *stream) resolved(p *deferredCommit) {
 		next.commit.Sub.PassedRefs = append(next.commit.Sub.PassedRefs, attachedRefs(next.with)...)
 		after = append(after, next.release)
 		if err := o.service.cfg.Committer.Submit(next.commit); err != nil {
-			after = append(after, func() { next.commit.Done(session.Answer{Err: err}) })
+			after = append(after, func() { next.commit.Done(decide.Answer{Err: err}) })
 			continue
 		}
 		crashpoint.Hit(crashpoint.ServerApplyQueued)
@@ -184,7 +184,7 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 }
 
 // answerApply answers a call of apply: with the outcomes, or with a refusal if none were recorded.
-func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
+func (o *stream) answerApply(c *rpc.Call, a decide.Answer) {
 	c.Return(methods.StreamApply.Results, func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {

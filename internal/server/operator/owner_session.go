@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -60,10 +61,10 @@ func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, a
 	if err := keep(ref); err != nil {
 		return "", err
 	}
-	do := []session.Submission{{Batch: ledger.Batch{Session: id}, Ref: owner.ID, Peer: "operator",
-		Direct: &session.Direct{Rotate: &session.Rotation{ID: ref.ID, Hash: ref.Secret.Hash()}}}}
+	do := []decide.Submission{{Batch: ledger.Batch{Session: id}, Ref: owner.ID, Peer: "operator",
+		Direct: &decide.Direct{Rotate: &decide.Rotation{ID: ref.ID, Hash: ref.Secret.Hash()}}}}
 	err = st.Update(ctx, func(tx session.Tx) error {
-		answers, _, err := session.Commit(ctx, tx, do, session.DefaultConfig())
+		answers, _, err := decide.Commit(ctx, tx, do, decide.DefaultConfig())
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/txn"
 )
@@ -41,7 +42,7 @@ func (s *Authority) findDue(ctx context.Context, find *dialect.Statement, limit 
 
 // AuditExpired writes audit rows of refs that have expired by the database's clock, at most limit
 // of them. more reports that there may be others. A ref that was dead before its expiry gets no row
-// (session.ExpiryAudit).
+// (decide.ExpiryAudit).
 func (s *Authority) AuditExpired(ctx context.Context, limit int) (more bool, err error) {
 	due, err := s.findDue(ctx, findExpired, limit, func(row dialect.Scanner) ([]any, error) {
 		var target, tail string
@@ -90,7 +91,7 @@ func (s *Authority) auditExpired(ctx context.Context, due [][]any) error {
 				return err
 			}
 			noted = append(noted, txn.RefRows([]string{g.ID})...)
-			if row := session.ExpiryAudit(g, rows[g.Target], t.Now); row != nil {
+			if row := decide.ExpiryAudit(g, rows[g.Target], t.Now); row != nil {
 				audit = append(audit, row)
 			}
 			return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/txn"
 )
@@ -30,10 +31,10 @@ func (s *Authority) FirstSpace(ctx context.Context) (space string, err error) {
 	return space, txn.Wrap("find the first space", err)
 }
 
-// withRoots locks a space's row and calls decide for the changes that a new ref of the space makes,
+// withRoots locks a space's row and calls change for the changes that a new ref of the space makes,
 // with the existing roots, living and dead, the row of the new ref, nil if it has none, and the
 // database's time. Nothing is written if there are no changes.
-func (s *Authority) withRoots(ctx context.Context, ref string, decide func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
+func (s *Authority) withRoots(ctx context.Context, ref string, change func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
 	space := capability.Target(ref)
 	return s.db.Update(ctx, func(t *txn.Tx) error {
 		rows, err := t.Load(ctx, &session.ReadSet{ExclusiveSpaces: []string{space}, Grants: []string{ref}})
@@ -45,13 +46,13 @@ func (s *Authority) withRoots(ctx context.Context, ref string, decide func(roots
 		if err := t.Run.Flush(ctx); err != nil {
 			return err
 		}
-		c, err := decide(roots, rows.Grants[ref], rows.Now)
+		c, err := change(roots, rows.Grants[ref], rows.Now)
 		if err != nil || c == nil {
 			return err
 		}
 		for _, g := range roots {
 			if len(c.Rotate) > 0 && g.ID == c.Rotate[0].ID {
-				if _, err := session.CutRotated(ctx, t, c, g, "operator"); err != nil {
+				if _, err := decide.CutRotated(ctx, t, c, g, "operator"); err != nil {
 					return err
 				}
 			}
@@ -65,7 +66,7 @@ func (s *Authority) withRoots(ctx context.Context, ref string, decide func(roots
 // nothing changes. It returns the old ref's id; NotFound if the database has no such space.
 func (s *Authority) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
 	err = s.withRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
-		c, old, err = session.RotateRoot(roots, there, root, now)
+		c, old, err = decide.RotateRoot(roots, there, root, now)
 		return c, err
 	})
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *Authority) MintUnderRoot(ctx context.Context, m capability.MintRequest)
 		if g = there; g != nil {
 			return nil, nil
 		}
-		c, err := session.MintUnderRoot(roots, m, now)
+		c, err := decide.MintUnderRoot(roots, m, now)
 		if err == nil {
 			g = c.Grants[0]
 		}

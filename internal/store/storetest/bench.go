@@ -38,7 +38,7 @@ func Bench(b *testing.B, fresh harness.Fresh) {
 	}
 }
 
-// BenchCommit measures the same through session.Commit: puts of new keys, each
+// BenchCommit measures the same through decide.Commit: puts of new keys, each
 // batch acknowledging the one before.
 func BenchCommit(b *testing.B, fresh harness.Fresh) {
 	for _, ops := range []int{1, 32} {

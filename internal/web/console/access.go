@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 )
 
 // share mints a ref, and returns its link as text and as a QR code.
@@ -123,7 +124,7 @@ func rotate(ctx context.Context, on *Page, r *Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cut, err := on.On.Rotate(ctx, session.Rotation{ID: made.ID, Hash: made.Secret.Hash()}, r.TakeOver)
+	cut, err := on.On.Rotate(ctx, decide.Rotation{ID: made.ID, Hash: made.Secret.Hash()}, r.TakeOver)
 	if err != nil {
 		return nil, err
 	}

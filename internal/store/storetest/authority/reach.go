@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -37,7 +38,7 @@ func (f *family) open(a *harness.Author) *harness.Author {
 }
 
 // unborn is a child of p's that is about to be made, by the submission.
-func (f *family) unborn(p *harness.Author) (*harness.Author, session.Submission) {
+func (f *family) unborn(p *harness.Author) (*harness.Author, decide.Submission) {
 	c := f.open(harness.NewAuthor(f.root.ID))
 	c.With = []string{p.Ref}
 	return c, c.Batch(false, c.Create("parent", p.Session, "via", p.Ref))
@@ -153,12 +154,12 @@ func testReachLocks(t *testing.T, fresh harness.Fresh) {
 		looked, revoked := make(chan struct{}, 100), make(chan error, 1)
 		revoke := f.top.Batch(false, harness.NewIntent(session.MethodRevoke, "ref", ref))
 		err := f.Update(f.Ctx, func(tx session.Tx) error {
-			if _, _, err := session.Commit(f.Ctx, tx, []session.Submission{create}, session.DefaultConfig()); err != nil {
+			if _, _, err := decide.Commit(f.Ctx, tx, []decide.Submission{create}, decide.DefaultConfig()); err != nil {
 				return err
 			}
 			go func() {
 				revoked <- f.Update(f.Ctx, func(tx session.Tx) error {
-					_, _, err := session.Commit(f.Ctx, lookTx{tx, func() { looked <- struct{}{} }}, []session.Submission{revoke}, session.DefaultConfig())
+					_, _, err := decide.Commit(f.Ctx, lookTx{tx, func() { looked <- struct{}{} }}, []decide.Submission{revoke}, decide.DefaultConfig())
 					return err
 				})
 			}()
@@ -186,13 +187,13 @@ func testReachLocks(t *testing.T, fresh harness.Fresh) {
 	ref := f.share()
 	late, create := f.unborn(child)
 	err := f.Update(f.Ctx, func(tx session.Tx) error {
-		if _, _, err := session.Commit(f.Ctx, tx, []session.Submission{f.top.Batch(false, harness.NewIntent(session.MethodRevoke, "ref", ref))}, session.DefaultConfig()); err != nil {
+		if _, _, err := decide.Commit(f.Ctx, tx, []decide.Submission{f.top.Batch(false, harness.NewIntent(session.MethodRevoke, "ref", ref))}, decide.DefaultConfig()); err != nil {
 			return err
 		}
-		for _, sub := range []session.Submission{create, child.Batch(false, harness.NewIntent(session.MethodPut, "key", "message/x", "payload", json.RawMessage(`{}`)))} {
+		for _, sub := range []decide.Submission{create, child.Batch(false, harness.NewIntent(session.MethodPut, "key", "message/x", "payload", json.RawMessage(`{}`)))} {
 			waiting, cancel := context.WithTimeout(f.Ctx, 100*time.Millisecond)
 			if f.Update(waiting, func(tx session.Tx) error {
-				_, _, err := session.Commit(waiting, tx, []session.Submission{sub}, session.DefaultConfig())
+				_, _, err := decide.Commit(waiting, tx, []decide.Submission{sub}, decide.DefaultConfig())
 				return err
 			}) == nil {
 				t.Error("something is committed below, while a revoke is decided")
@@ -279,9 +280,9 @@ func testReachBytes(t *testing.T, fresh harness.Fresh) {
 	grand := f.born(a)
 	all := []*harness.Author{f.top, a, b, grand}
 	ref, other := f.share(), f.share()
-	writer := func(c *harness.Author, ref string) func(ops ...ledger.Intent) session.Submission {
+	writer := func(c *harness.Author, ref string) func(ops ...ledger.Intent) decide.Submission {
 		w := f.open(&harness.Author{Session: c.Session, Outbox: harness.NewAuthor(f.root.ID).Outbox, Ref: ref})
-		return func(ops ...ledger.Intent) session.Submission {
+		return func(ops ...ledger.Intent) decide.Submission {
 			sub := w.Batch(false, ops...)
 			sub.Space, sub.Reach, sub.PassedRefs = "", c != f.top, nil
 			return sub
@@ -451,7 +452,7 @@ func testReachSpares(t *testing.T, fresh harness.Fresh) {
 		var locked []string
 		f.Must("commit", f.Update(f.Ctx, func(tx session.Tx) error {
 			locked = nil
-			answers, _, err := session.Commit(f.Ctx, lockedTx{tx, &locked}, []session.Submission{f.top.Batch(false, c.ops...)}, session.DefaultConfig())
+			answers, _, err := decide.Commit(f.Ctx, lockedTx{tx, &locked}, []decide.Submission{f.top.Batch(false, c.ops...)}, decide.DefaultConfig())
 			if err == nil && answers[0].Err != nil {
 				err = answers[0].Err
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -44,15 +45,15 @@ func testRotateRootRace(t *testing.T, fresh harness.Fresh) {
 			mine := []int{w, w + 2, w + 4, w + 6}
 			for n := 0; time.Now().Before(end); n++ {
 				slices.Reverse(mine)
-				var group []session.Submission
+				var group []decide.Submission
 				for _, i := range mine {
 					to := harness.NewRef(ids[i])
-					group = append(group, session.Submission{Batch: ledger.Batch{Session: ids[i]}, Ref: owners[i],
-						Direct: &session.Direct{Rotate: &session.Rotation{ID: to, Hash: harness.Hash()}}})
+					group = append(group, decide.Submission{Batch: ledger.Batch{Session: ids[i]}, Ref: owners[i],
+						Direct: &decide.Direct{Rotate: &decide.Rotation{ID: to, Hash: harness.Hash()}}})
 					owners[i] = to
 				}
 				err := f.Update(f.Ctx, func(tx session.Tx) error {
-					answers, _, err := session.Commit(f.Ctx, tx, group, session.DefaultConfig())
+					answers, _, err := decide.Commit(f.Ctx, tx, group, decide.DefaultConfig())
 					for _, a := range answers {
 						if a.Err != nil {
 							return fmt.Errorf("refused: %w", a.Err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
@@ -20,7 +21,7 @@ type Author struct {
 
 	Secret  [32]byte // its hash, once the stream is open
 	Visitor *Author  // by a ref made for somebody else
-	Last    session.Submission
+	Last    decide.Submission
 }
 
 // NewAuthor is one that is about to create its session.
@@ -66,14 +67,14 @@ func ShareOp(ref string, rights ...string) ledger.Intent {
 }
 
 // Batch gives ops the next places of the stream.
-func (o *Author) Batch(atomic bool, ops ...ledger.Intent) session.Submission {
+func (o *Author) Batch(atomic bool, ops ...ledger.Intent) decide.Submission {
 	b := ledger.Batch{Session: o.Session, Outbox: o.Outbox, Incarnation: 1, AckedThrough: o.Acked, BatchID: NewOp(), Atomic: atomic}
 	for _, in := range ops {
 		o.Seq++
 		in.BatchID, in.Seq, in.Session, in.Atomic = b.BatchID, o.Seq, o.Session, atomic
 		b.Ops = append(b.Ops, in)
 	}
-	return session.Submission{Batch: b, Ref: o.Ref, Space: o.Space, PassedRefs: o.With}
+	return decide.Submission{Batch: b, Ref: o.Ref, Space: o.Space, PassedRefs: o.With}
 }
 
 // BeginOp gives ops that begin a message.

@@ -7,15 +7,16 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Commit is session.Commit in one transaction; now is the one it had.
-func (f *Fixture) Commit(subs ...session.Submission) (answers []session.Answer, now int64) {
+// Commit is decide.Commit in one transaction; now is the one it had.
+func (f *Fixture) Commit(subs ...decide.Submission) (answers []decide.Answer, now int64) {
 	f.Helper()
 	err := f.Update(f.Ctx, func(tx session.Tx) (err error) {
 		clock := &ClockTx{Tx: tx, later: f.Later}
-		answers, _, err = session.Commit(f.Ctx, clock, subs, session.DefaultConfig())
+		answers, _, err = decide.Commit(f.Ctx, clock, subs, decide.DefaultConfig())
 		now = clock.Now
 		return err
 	})
@@ -26,7 +27,7 @@ func (f *Fixture) Commit(subs ...session.Submission) (answers []session.Answer, 
 }
 
 // Applied commits and stops the test unless every op applied.
-func (f *Fixture) Applied(sub session.Submission) {
+func (f *Fixture) Applied(sub decide.Submission) {
 	f.Helper()
 	answers, _ := f.Commit(sub)
 	if answers[0].Err != nil {

@@ -14,12 +14,13 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // forkOf is an author of a fork of o's session, and its first batch.
-func forkOf(f *harness.Fixture, o *harness.Author, args ...any) (p *harness.Author, sub session.Submission) {
+func forkOf(f *harness.Fixture, o *harness.Author, args ...any) (p *harness.Author, sub decide.Submission) {
 	f.Helper()
 	p = o.SameSession()
 	p.Session, p.With = harness.NewSession(), []string{o.Ref}
@@ -30,17 +31,17 @@ func forkOf(f *harness.Fixture, o *harness.Author, args ...any) (p *harness.Auth
 }
 
 // ask commits the batch of a fork that may have one byte in one event, and asks for it.
-func ask(f *harness.Fixture, sub session.Submission) session.Answer {
+func ask(f *harness.Fixture, sub decide.Submission) decide.Answer {
 	f.Helper()
-	cfg := session.DefaultConfig()
+	cfg := decide.DefaultConfig()
 	cfg.Limits.ForkBytes = 1
-	var answers []session.Answer
+	var answers []decide.Answer
 	f.Must("commit", f.Update(f.Ctx, func(tx session.Tx) (err error) {
-		answers, _, err = session.Commit(f.Ctx, tx, []session.Submission{sub}, cfg)
+		answers, _, err = decide.Commit(f.Ctx, tx, []decide.Submission{sub}, cfg)
 		return err
 	}))
 	if r := answers[0].Fork; r != nil {
-		f.Must("begin", f.Update(f.Ctx, func(tx session.Tx) error { return session.BeginFork(f.Ctx, tx, r) }))
+		f.Must("begin", f.Update(f.Ctx, func(tx session.Tx) error { return decide.BeginFork(f.Ctx, tx, r) }))
 	}
 	return answers[0]
 }
@@ -48,7 +49,7 @@ func ask(f *harness.Fixture, sub session.Submission) session.Answer {
 // piece copies the next piece of a fork.
 func piece(f *harness.Fixture, work session.ForkWork, keys int) (fork *session.Forking, more bool, err error) {
 	err = f.Update(f.Ctx, func(tx session.Tx) (err error) {
-		fork, more, err = session.CopyFork(f.Ctx, tx, work, 1<<20, keys)
+		fork, more, err = decide.CopyFork(f.Ctx, tx, work, 1<<20, keys)
 		return err
 	})
 	return fork, more, err
@@ -124,7 +125,7 @@ func testForksEarlier(t *testing.T, fresh harness.Fresh) {
 		failed := errors.New("killed")
 		for more := true; more; {
 			err := f.Update(f.Ctx, func(tx session.Tx) error {
-				if _, _, err := session.CopyFork(f.Ctx, tx, work, 300, 1+i%2); err != nil {
+				if _, _, err := decide.CopyFork(f.Ctx, tx, work, 300, 1+i%2); err != nil {
 					return err
 				}
 				return failed
@@ -134,7 +135,7 @@ func testForksEarlier(t *testing.T, fresh harness.Fresh) {
 			}
 			var fork *session.Forking
 			err = f.Update(f.Ctx, func(tx session.Tx) (err error) {
-				fork, more, err = session.CopyFork(f.Ctx, tx, work, 300, 1+i%2)
+				fork, more, err = decide.CopyFork(f.Ctx, tx, work, 300, 1+i%2)
 				return err
 			})
 			f.Must("a piece", err)
@@ -182,7 +183,7 @@ func testForks(t *testing.T, fresh harness.Fresh) {
 		changed := false
 		for more := true; more; {
 			err := f.Update(f.Ctx, func(tx session.Tx) error {
-				if _, _, err := session.CopyFork(f.Ctx, tx, work, 1<<20, 1); err != nil {
+				if _, _, err := decide.CopyFork(f.Ctx, tx, work, 1<<20, 1); err != nil {
 					return err
 				}
 				return failed
@@ -252,7 +253,7 @@ func testForksAtOnce(t *testing.T, fresh harness.Fresh) {
 	f.Applied(o.Batch(false, puts...))
 	want := contentOf(f, o.Session)
 	var works []session.ForkWork
-	var subs []session.Submission
+	var subs []decide.Submission
 	for range 3 {
 		p, sub := forkOf(f, o)
 		ask(f, sub)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -45,7 +46,7 @@ func testCommitEdits(t *testing.T, fresh harness.Fresh) {
 		s.refs[owner.Session] = append(s.refs[owner.Session], guest)
 		s.authors = append(s.authors, s.open(owner.WithRef(owner.Ref)), s.open(owner.WithRef(guest)))
 		for i := range 120 {
-			var group []session.Submission
+			var group []decide.Submission
 			for range 1 + s.rand.IntN(3) {
 				o := pick(s, s.authors)
 				var ops []ledger.Intent

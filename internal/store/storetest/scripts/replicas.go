@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
@@ -76,7 +77,7 @@ func testReplicaScripts(t *testing.T, fresh harness.Fresh) {
 // puts commits a batch or two of an author.
 func (s *script) puts() {
 	o := pick(s, s.authors)
-	var group []session.Submission
+	var group []decide.Submission
 	for range 1 + s.rand.IntN(2) {
 		var ops []ledger.Intent
 		for range 1 + s.rand.IntN(3) {
@@ -94,7 +95,7 @@ type replicaCase struct {
 	name      string
 	before    func(s *replicas, o *harness.Author) // done by the first server
 	meanwhile func(s *replicas, o *harness.Author) // done by the second
-	next      func(o *harness.Author) session.Submission
+	next      func(o *harness.Author) decide.Submission
 }
 
 func appends(key string) func(*replicas, *harness.Author) {
@@ -111,13 +112,13 @@ func secondOutbox(ops ...func() ledger.Intent) func(*replicas, *harness.Author) 
 	}
 }
 
-func directly(d func(o *harness.Author) *session.Direct) func(*replicas, *harness.Author) {
+func directly(d func(o *harness.Author) *decide.Direct) func(*replicas, *harness.Author) {
 	return func(s *replicas, o *harness.Author) {
-		s.commit(session.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: d(o)})
+		s.commit(decide.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: d(o)})
 	}
 }
 
-func byVisitor(o *harness.Author) session.Submission {
+func byVisitor(o *harness.Author) decide.Submission {
 	return o.Visitor.Batch(false, harness.PutOp("message/next", `{}`))
 }
 
@@ -131,7 +132,7 @@ var replicaCases = []replicaCase{
 	{name: "an append by somebody else", meanwhile: secondOutbox(func() ledger.Intent { return harness.PutOp("message/b", `{}`) })},
 	{name: "an acknowledgement", meanwhile: func(s *replicas, o *harness.Author) {
 		o.Acked = o.Seq - 1
-		s.commit(session.Submission{Ack: true, Ref: o.Ref,
+		s.commit(decide.Submission{Ack: true, Ref: o.Ref,
 			Batch: ledger.Batch{Session: o.Session, Outbox: o.Outbox, Incarnation: 1, AckedThrough: o.Acked}})
 	}},
 	{name: "a takeover of the outbox", meanwhile: func(s *replicas, o *harness.Author) {
@@ -145,7 +146,7 @@ var replicaCases = []replicaCase{
 	{name: "the key put otherwise", before: appends("message/next"),
 		meanwhile: secondOutbox(func() ledger.Intent { return harness.PutOp("message/next", `{"n":2}`) })},
 	{name: "the turn begun", meanwhile: secondOutbox(harness.BeginOp("next")),
-		next: func(o *harness.Author) session.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
+		next: func(o *harness.Author) decide.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
 	{name: "nothing, but the key was put long before", meanwhile: func(*replicas, *harness.Author) {}, before: func(s *replicas, o *harness.Author) {
 		appends("message/next")(s, o)
 		for range 3 { // more than the store remembers of a session
@@ -164,20 +165,20 @@ var replicaCases = []replicaCase{
 	{name: "a turn interrupted", before: func(s *replicas, o *harness.Author) { s.commit(o.Batch(false, harness.BeginOp("turn")())) },
 		meanwhile: func(s *replicas, o *harness.Author) {
 			s.both("lapse", func(tx session.Tx) error {
-				_, err := session.Lapse(s.Ctx, tx, []string{o.Session}, true)
+				_, err := decide.Lapse(s.Ctx, tx, []string{o.Session}, true)
 				return err
 			})
 		}},
 	{name: "nothing, and a turn is begun", meanwhile: func(*replicas, *harness.Author) {}, before: visitorBegins,
-		next: func(o *harness.Author) session.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
+		next: func(o *harness.Author) decide.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
 	{name: "nothing, and a turn is begun by somebody else", meanwhile: func(*replicas, *harness.Author) {}, before: visitorBegins,
-		next: func(o *harness.Author) session.Submission { return o.Visitor.Batch(false, harness.BeginOp("next")()) }},
+		next: func(o *harness.Author) decide.Submission { return o.Visitor.Batch(false, harness.BeginOp("next")()) }},
 	{name: "a ref revoked whose turn is open", before: visitorBegins,
-		meanwhile: directly(func(o *harness.Author) *session.Direct { return &session.Direct{Ref: o.Visitor.Ref} }),
-		next:      func(o *harness.Author) session.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
+		meanwhile: directly(func(o *harness.Author) *decide.Direct { return &decide.Direct{Ref: o.Visitor.Ref} }),
+		next:      func(o *harness.Author) decide.Submission { return o.Batch(false, harness.BeginOp("next")()) }},
 	{name: "a ref revoked", next: byVisitor,
-		meanwhile: directly(func(o *harness.Author) *session.Direct { return &session.Direct{Ref: o.Visitor.Ref} })},
-	{name: "a new epoch", next: byVisitor, meanwhile: directly(func(*harness.Author) *session.Direct { return &session.Direct{Epoch: true} })},
+		meanwhile: directly(func(o *harness.Author) *decide.Direct { return &decide.Direct{Ref: o.Visitor.Ref} })},
+	{name: "a new epoch", next: byVisitor, meanwhile: directly(func(*harness.Author) *decide.Direct { return &decide.Direct{Epoch: true} })},
 	{name: "the session deleted",
 		meanwhile: secondOutbox(func() ledger.Intent { return harness.NewIntent(session.MethodDelete) })},
 	{name: "its space's ref revoked, after its end", before: func(s *replicas, o *harness.Author) {
@@ -187,7 +188,7 @@ var replicaCases = []replicaCase{
 		s.both("revoke the space's ref", func(tx session.Tx) error {
 			rows, err := tx.Load(s.Ctx, &session.ReadSet{ExclusiveSpaces: []string{capability.Target(o.Space)}, Grants: []string{o.Space}, Trees: []string{o.Space}})
 			if err == nil {
-				_, _, err = session.RevokeTree(s.Ctx, tx, rows.Grants[o.Space], o.Space, rows.Trees[o.Space], "")
+				_, _, err = decide.RevokeTree(s.Ctx, tx, rows.Grants[o.Space], o.Space, rows.Trees[o.Space], "")
 			}
 			return err
 		})
@@ -199,7 +200,7 @@ var replicaCases = []replicaCase{
 			if err != nil {
 				return err
 			}
-			c, _, err := session.RotateRoot([]*capability.Grant{rows.Grants[o.Space]}, nil, fresh, rows.Now)
+			c, _, err := decide.RotateRoot([]*capability.Grant{rows.Grants[o.Space]}, nil, fresh, rows.Now)
 			if err != nil {
 				return err
 			}
@@ -216,13 +217,13 @@ var replicaCases = []replicaCase{
 			s.use(0)
 			s.open(o.WithRef(o.Ref))
 		}},
-	{name: "nothing but a new incarnation", meanwhile: func(*replicas, *harness.Author) {}, next: func(o *harness.Author) session.Submission {
+	{name: "nothing but a new incarnation", meanwhile: func(*replicas, *harness.Author) {}, next: func(o *harness.Author) decide.Submission {
 		sub := o.Batch(false, harness.PutOp("message/next", `{"n":2}`))
 		sub.Batch.Incarnation = 2
 		return sub
 	}},
 	{name: "a batch sent again", meanwhile: appends("message/b"),
-		next: func(o *harness.Author) session.Submission { return o.Last }},
+		next: func(o *harness.Author) decide.Submission { return o.Last }},
 }
 
 // testReplicasMeanwhile: whatever another server does to a session, the next batch gets
@@ -248,7 +249,7 @@ func testReplicasMeanwhile(t *testing.T, fresh harness.Fresh) {
 			s.use(1)
 			c.meanwhile(s, o)
 			s.use(0)
-			sub := session.Submission{}
+			sub := decide.Submission{}
 			if c.next != nil {
 				sub = c.next(o)
 			} else {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -95,7 +96,7 @@ func testRevertScripts(t *testing.T, fresh harness.Fresh) {
 				guest = s.open(owner.WithRef(ref))
 				s.authors = append(s.authors, guest)
 			}
-			var group []session.Submission
+			var group []decide.Submission
 			for range 1 + s.rand.IntN(3) {
 				o := pick(s, s.authors)
 				var ops []ledger.Intent

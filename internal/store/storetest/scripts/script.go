@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
@@ -26,7 +27,7 @@ type script struct {
 	space   string
 	authors []*harness.Author
 	refs    map[string][]string // session → its refs, the owner's first
-	sent    []session.Submission
+	sent    []decide.Submission
 	earlier map[string][]string // session → op ids
 	lengths map[string]int      // session and part → the text's length, as far as known
 	trims   bool                // logs are trimmed: nobody forks an earlier state, revokes an owner, who ends turns, or purges, which touches what the model still has
@@ -91,15 +92,15 @@ func pick[T any](s *script, from []T) T { return from[s.rand.IntN(len(from))] }
 
 // step commits a group of one to three submissions.
 func (s *script) step() {
-	var group []session.Submission
+	var group []decide.Submission
 	for range 1 + s.rand.IntN(3) {
 		switch o := pick(s, s.authors); {
 		case s.oneIn(12) && len(s.sent) > 0:
 			group = append(group, pick(s, s.sent)) // again, as it was
 			continue
 		case s.oneIn(30):
-			group = append(group, session.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: s.refs[o.Session][0],
-				Direct: &session.Direct{Ref: s.victim(o.Session), Epoch: s.oneIn(2)}})
+			group = append(group, decide.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: s.refs[o.Session][0],
+				Direct: &decide.Direct{Ref: s.victim(o.Session), Epoch: s.oneIn(2)}})
 			continue
 		case s.oneIn(30):
 			group = append(group, s.older(o.Session))
@@ -110,7 +111,7 @@ func (s *script) step() {
 			continue
 		case s.oneIn(12):
 			o.Acked = o.Seq - uint64(s.rand.IntN(3))%(o.Seq+1)
-			group = append(group, session.Submission{Ack: true, Ref: o.Ref,
+			group = append(group, decide.Submission{Ack: true, Ref: o.Ref,
 				Batch: ledger.Batch{Session: o.Session, Outbox: o.Outbox, Incarnation: 1, AckedThrough: o.Acked}})
 			continue
 		case s.oneIn(10) && len(s.authors) < 12:
@@ -154,16 +155,16 @@ func (s *script) search() {
 }
 
 // rotation puts a new ref in the place of a session's owner's, if that lives.
-func (s *script) rotation(id string) session.Submission {
+func (s *script) rotation(id string) decide.Submission {
 	to := harness.NewRef(id)
-	sub := session.Submission{Batch: ledger.Batch{Session: id}, Ref: s.refs[id][0], Direct: &session.Direct{Rotate: &session.Rotation{ID: to, Hash: harness.Hash()}}}
+	sub := decide.Submission{Batch: ledger.Batch{Session: id}, Ref: s.refs[id][0], Direct: &decide.Direct{Rotate: &decide.Rotation{ID: to, Hash: harness.Hash()}}}
 	s.refs[id] = append([]string{to}, s.refs[id]...)
 	s.sent = append(s.sent, sub)
 	return sub
 }
 
 // older removes in a session what is there of a key, or all, if it is old: seldom.
-func (s *script) older(id string) session.Submission {
+func (s *script) older(id string) decide.Submission {
 	remove := &session.OlderRemoval{Method: session.MethodPurge, Key: pick(s, []string{"message/m0", "part/m0/p0", "part/m1/p0"}), Before: pick(s, []int64{1, math.MaxInt64})}
 	if s.trims || s.oneIn(10) {
 		remove.Method, remove.Key = session.MethodDelete, ""
@@ -171,13 +172,13 @@ func (s *script) older(id string) session.Submission {
 	if s.trims {
 		remove.Before = 1
 	}
-	sub := session.Submission{Batch: ledger.Batch{Session: id}, Ref: s.space, Manage: true, Direct: &session.Direct{Older: remove}}
+	sub := decide.Submission{Batch: ledger.Batch{Session: id}, Ref: s.space, Manage: true, Direct: &decide.Direct{Older: remove}}
 	s.sent = append(s.sent, sub)
 	return sub
 }
 
 // fork is the first submission of a session that begins with another's state.
-func (s *script) fork() session.Submission {
+func (s *script) fork() decide.Submission {
 	source := pick(s, s.authors)
 	o := s.open(harness.NewAuthor(s.space))
 	o.With = []string{source.Ref}
@@ -190,7 +191,7 @@ func (s *script) fork() session.Submission {
 }
 
 // child is the first submission of a session that is another's child.
-func (s *script) child() session.Submission {
+func (s *script) child() decide.Submission {
 	parent := pick(s, s.authors)
 	o := s.open(harness.NewAuthor(s.space))
 	via := pick(s, s.refs[parent.Session])

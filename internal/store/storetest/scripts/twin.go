@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
@@ -20,13 +21,13 @@ type twin struct {
 	seed  uint64
 }
 
-func (w *twin) commit(subs ...session.Submission) []session.Answer {
+func (w *twin) commit(subs ...decide.Submission) []decide.Answer {
 	w.Helper()
 	got, now := w.Fixture.Commit(subs...)
 	w.model.Now = now
-	var want []session.Answer
+	var want []decide.Answer
 	err := w.model.Update(w.Ctx, func(tx session.Tx) (err error) {
-		want, _, err = session.Commit(w.Ctx, tx, subs, session.DefaultConfig())
+		want, _, err = decide.Commit(w.Ctx, tx, subs, decide.DefaultConfig())
 		return err
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -110,9 +111,9 @@ func testChildLocksParent(t *testing.T, fresh harness.Fresh) {
 	parent := open(harness.NewAuthor(root.ID))
 	f.Applied(parent.Batch(false, parent.Create()))
 	// commit decides a submission in a transaction, and calls within before that ends.
-	commit := func(ctx context.Context, sub session.Submission, within func()) (status ledger.Status, err error) {
+	commit := func(ctx context.Context, sub decide.Submission, within func()) (status ledger.Status, err error) {
 		err = f.Update(ctx, func(tx session.Tx) error {
-			answers, _, err := session.Commit(ctx, tx, []session.Submission{sub}, session.DefaultConfig())
+			answers, _, err := decide.Commit(ctx, tx, []decide.Submission{sub}, decide.DefaultConfig())
 			if err != nil {
 				return err
 			}

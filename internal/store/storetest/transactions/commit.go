@@ -1,4 +1,4 @@
-// The domain on a real store: session.Commit must come to the same on a
+// The domain on a real store: decide.Commit must come to the same on a
 // database as in memory, and its promises must hold with many at once.
 
 package transactions
@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -27,7 +28,7 @@ func testCommitClaim(t *testing.T, fresh harness.Fresh) {
 	for round := range uint64(10) {
 		sub := o.Batch(round%2 == 0, harness.PutOp("message/a", `{"n":%d}`, round), harness.PutOp("message/b", `{"n":%d}`, round))
 		const many = 6
-		answers := make([]session.Answer, many)
+		answers := make([]decide.Answer, many)
 		var all sync.WaitGroup
 		for i := range many {
 			all.Go(func() {
@@ -86,8 +87,8 @@ func testCommitRevoke(t *testing.T, fresh harness.Fresh) {
 			})
 		}
 		f.Await(started, 12)
-		direct := &session.Direct{Ref: ref, Epoch: epoch}
-		got, _ := f.Commit(session.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: direct})
+		direct := &decide.Direct{Ref: ref, Epoch: epoch}
+		got, _ := f.Commit(decide.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: direct})
 		if got[0].Err != nil {
 			t.Fatalf("revoke: %v", got[0].Err)
 		}
@@ -173,7 +174,7 @@ func testCommitFails(t *testing.T, fresh harness.Fresh) {
 	ctx, cancel := context.WithCancel(f.Ctx)
 	err := f.Update(ctx, func(tx session.Tx) error {
 		cancel()
-		_, _, err := session.Commit(ctx, tx, []session.Submission{o.Batch(false, o.Create())}, session.DefaultConfig())
+		_, _, err := decide.Commit(ctx, tx, []decide.Submission{o.Batch(false, o.Create())}, decide.DefaultConfig())
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {

@@ -1,5 +1,5 @@
 // Races: many transactions at once, and what must hold in the end. Decisions
-// are made here as session.Commit makes them: on rows read under lock.
+// are made here as decide.Commit makes them: on rows read under lock.
 
 package transactions
 

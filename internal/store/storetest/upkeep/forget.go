@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -30,7 +31,7 @@ func testForget(t *testing.T, fresh harness.Fresh) {
 	open(o)
 	f.Applied(o.Batch(false, o.Create("external", "gone"), harness.ShareOp(reader, "read"), harness.ShareOp(writer, "read", "append")))
 	var streams []session.StreamKey
-	var sent []session.Submission
+	var sent []decide.Submission
 	for n := range 5 {
 		w := o.WithRef(writer)
 		open(w)
@@ -75,8 +76,8 @@ func testForget(t *testing.T, fresh harness.Fresh) {
 	late := o.SameSession()
 	sent = append(sent, o.Batch(true, harness.PutOp("message/b", `{}`), harness.NewIntent(session.MethodDelete)), late.Batch(false, late.Create("external", "gone")),
 		o.WithRef(reader).Batch(false, harness.NewIntent(ledger.MethodVoid)))
-	ack := session.Submission{Batch: ledger.Batch{Session: o.Session, Outbox: o.Outbox, Incarnation: 1, AckedThrough: o.Seq}, Ref: o.Ref, Ack: true}
-	direct := session.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: &session.Direct{Ref: writer}}
+	ack := decide.Submission{Batch: ledger.Batch{Session: o.Session, Outbox: o.Outbox, Incarnation: 1, AckedThrough: o.Seq}, Ref: o.Ref, Ack: true}
+	direct := decide.Submission{Batch: ledger.Batch{Session: o.Session}, Ref: o.Ref, Direct: &decide.Direct{Ref: writer}}
 	answered := func(what string) {
 		t.Helper()
 		answers, _ := f.Commit(append(sent, ack, direct)...)

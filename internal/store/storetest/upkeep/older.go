@@ -10,13 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // older is a removal in a session under a ref of its space.
-func older(id, ref string, remove session.OlderRemoval) session.Submission {
-	return session.Submission{Batch: ledger.Batch{Session: id}, Ref: ref, Manage: true, Peer: "192.0.2.7", Direct: &session.Direct{Older: &remove}}
+func older(id, ref string, remove session.OlderRemoval) decide.Submission {
+	return decide.Submission{Batch: ledger.Batch{Session: id}, Ref: ref, Manage: true, Peer: "192.0.2.7", Direct: &decide.Direct{Older: &remove}}
 }
 
 // testOlder: old sessions are listed page by page, and where they are removed each is looked at again.
@@ -151,10 +152,10 @@ func testOlderLocksSpace(t *testing.T, fresh harness.Fresh) {
 		_, err := f.OpenStream(f.Ctx, session.StreamKey{Session: a.Session, Outbox: a.Outbox}, harness.Hash(), 1)
 		f.Must("open stream", err)
 		f.Applied(a.Batch(false, a.Create()))
-		var answer session.Answer
+		var answer decide.Answer
 		remove := func(ctx context.Context, within func()) error {
 			return f.Update(ctx, func(tx session.Tx) error {
-				answers, _, err := session.Commit(ctx, tx, []session.Submission{older(a.Session, ref.ID, session.OlderRemoval{Method: session.MethodDelete, Before: 1 << 52})}, session.DefaultConfig())
+				answers, _, err := decide.Commit(ctx, tx, []decide.Submission{older(a.Session, ref.ID, session.OlderRemoval{Method: session.MethodDelete, Before: 1 << 52})}, decide.DefaultConfig())
 				if err == nil {
 					answer = answers[0]
 					within()
@@ -166,7 +167,7 @@ func testOlderLocksSpace(t *testing.T, fresh harness.Fresh) {
 			return f.Update(ctx, func(tx session.Tx) error {
 				rows, err := tx.Load(ctx, &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Trees: []string{ref.ID}})
 				if err == nil {
-					_, _, err = session.RevokeTree(ctx, tx, root, ref.ID, rows.Trees[ref.ID], "")
+					_, _, err = decide.RevokeTree(ctx, tx, root, ref.ID, rows.Trees[ref.ID], "")
 				}
 				if err == nil {
 					within()

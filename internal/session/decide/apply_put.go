@@ -1,0 +1,216 @@
+package decide
+
+// put, remove, and the edits of values of the users' own kinds: patch and add.
+
+import (
+	"bytes"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+func (o *opPut) apply(a *applier) (result, *fault.Error) {
+	if o.sync && a.sub.Direct == nil { // of a direct call every op is one of a sync
+		return a.syncOp(o.put)
+	}
+	return o.put(a)
+}
+
+func (o *opPut) put(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	if err := a.notHidden(o.keyText); err != nil {
+		return nil, err
+	}
+	slot, err := a.guarded(o.keyText, o.guard)
+	if err != nil {
+		return nil, err
+	}
+	return a.putValue(slot, o.keyText, o.schema, o.payload, session.EntryTextLen(o.key, o.payload), o.key.Kind == session.KeyOwn)
+}
+
+// putValue puts a whole value, unless the key holds it already. checked says that its kind may have a
+// schema.
+func (a *applier) putValue(slot *entryState, key string, schema uint32, payload []byte, textLen uint64, checked bool) (result, *fault.Error) {
+	e := slabAlloc(&a.v.entrySlab)
+	*e = session.Entry{Session: a.s.row.ID, Key: key, Schema: schema, Sum: session.SumOf(payload), Payload: payload, TextLen: textLen}
+	equal, err := a.equal(slot, e)
+	if err != nil {
+		return nil, err
+	}
+	if equal {
+		return a.unchanged(), nil
+	}
+	if checked {
+		if err := a.checkValue(key, payload); err != nil {
+			return nil, err
+		}
+	}
+	if slot.entry == nil && session.HeadOf(key) == key { // a new message
+		if err := a.settle(); err != nil {
+			return nil, err
+		}
+	}
+	a.endLapsed(key)
+	ev := a.emitWithSum(session.MethodPut, key, schema, payload, e.Sum)
+	e.Cursor, e.Since = ev.Cursor, ev.Cursor
+	a.v.put(a.s, e, ev, 0, writeInEvent)
+	return a.changed(), nil
+}
+
+// guarded returns the state of a key without its payload, or Conflict: with the cursor of the key's
+// claim if the op does not come from its owner and name it, else with that of its value's last change
+// if that is not the expected one.
+func (a *applier) guarded(key string, g guard) (*entryState, *fault.Error) {
+	slot, err := a.v.entryMeta(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.fenced(key, slot, g.claim); err != nil {
+		return nil, err
+	}
+	want := g.expect
+	if !want.set {
+		return slot, nil
+	}
+	at := uint64(0)
+	if slot.entry != nil {
+		at = slot.entry.Changed()
+	}
+	switch {
+	case at == want.cursor:
+		return slot, nil
+	case at == 0:
+		return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and there is none: read it and decide again", key, want.cursor)
+	case want.cursor == 0:
+		return nil, fault.Conflict.With("%s was expected not to exist, and was last changed at cursor %d: read it and decide again", key, at).Pos(at)
+	}
+	return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and was last changed at %d: read it and decide again", key, want.cursor, at).Pos(at)
+}
+
+// equal reports whether a key holds e already. A part with deltas is read whole only if its length
+// permits equality; one that is too large to read is replaced.
+func (a *applier) equal(slot *entryState, e *session.Entry) (bool, *fault.Error) {
+	old := slot.entry
+	if old == nil || old.Schema != e.Schema || old.TextLen != e.TextLen {
+		return false, nil
+	}
+	if old.LastAppend == 0 {
+		return old.Sum == e.Sum, nil
+	}
+	old, err := a.v.value(a.s, e.Key)
+	if err != nil && err.Code == fault.TooLarge {
+		return false, nil
+	}
+	return err == nil && old.Sum == e.Sum, err
+}
+
+func (o *opRemove) apply(a *applier) (result, *fault.Error) {
+	if o.sync && a.sub.Direct == nil {
+		return a.syncOp(o.remove)
+	}
+	return o.remove(a)
+}
+
+func (o *opRemove) remove(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	key := o.key.String()
+	if err := a.notHidden(key); err != nil {
+		return nil, err
+	}
+	slot, err := a.guarded(key, o.guard)
+	if err != nil {
+		return nil, err
+	}
+	if slot.entry == nil {
+		return a.unchanged(), nil
+	}
+	if o.key.Kind == session.KeyMessage {
+		if r := &a.s.row.Revert; r.Message() == o.key.Message { // the message stays of which parts are hidden
+			return nil, errReverted("a part of "+key, r, a.grant)
+		}
+		t, err := a.v.turn(a.s, o.key.Message)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil && t.Status.Open() {
+			return nil, fault.TurnOpen.With("the turn of this message is %s: finalize it first", t.Status)
+		}
+	}
+	a.endLapsed(key)
+	a.emit(session.MethodRemove, key, 1, emptyPayload)
+	a.v.drop(a.s, key)
+	a.endCompaction(key)
+	return a.changed(), nil
+}
+
+func (o *opPatch) apply(a *applier) (result, *fault.Error) {
+	return a.edit(o.key, o.guard, o.schema, session.MethodPatch, o.patch)
+}
+
+func (o *opAdd) apply(a *applier) (result, *fault.Error) {
+	return a.edit(o.key, o.guard, 0, session.MethodAdd, rawjson.Encode(addPayload{o.member, o.by}))
+}
+
+// edit changes a value by the payload of a patch or add event, which has the change alone: its cost
+// in the log, and to subscribers, is that of the change. Where there is no value yet, or the change
+// is the value, the event is a put. schema 0 keeps the value's.
+func (a *applier) edit(key string, want guard, schema uint32, method string, change []byte) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	slot, err := a.guarded(key, want)
+	if err != nil {
+		return nil, err
+	}
+	old, err := a.v.value(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	var base []byte
+	if old != nil {
+		base = old.Payload
+	}
+	value, made, bad := session.EditedPieces(method, base, change)
+	if bad != nil {
+		return nil, fault.From(nil, bad, "change "+key)
+	}
+	if len(value) > a.cfg.Limits.PayloadBytes {
+		return nil, fault.TooLarge.With("%s would have %d bytes, the limit is %d", key, len(value), a.cfg.Limits.PayloadBytes)
+	}
+	if schema == 0 {
+		if schema = 1; old != nil {
+			schema = old.Schema
+		}
+	}
+	if old == nil || bytes.Equal(value, change) {
+		return a.putValue(slot, key, schema, value, 0, true)
+	}
+	e := slabAlloc(&a.v.entrySlab)
+	*e = session.Entry{Session: a.s.row.ID, Key: key, Since: old.Since, Schema: schema, Sum: session.SumOf(value), Payload: value}
+	if e.Sum == old.Sum && e.Schema == old.Schema {
+		return a.unchanged(), nil
+	}
+	if err := a.checkValue(key, value); err != nil {
+		return nil, err
+	}
+	write, err := storeEdit(slot, e, old, made)
+	if err != nil {
+		return nil, err
+	}
+	a.endLapsed(key)
+	ev := a.emit(method, key, schema, change)
+	e.Cursor = ev.Cursor
+	a.v.put(a.s, e, ev, 0, write)
+	return a.changed(), nil
+}
+
+// addPayload is the payload of an add event.
+type addPayload struct {
+	Member string `json:"member"`
+	By     int64  `json:"by"`
+}

@@ -1,0 +1,166 @@
+package decide
+
+// share, revoke and bumpEpoch: changes of authority. They commit under the session row's lock like
+// every append, so the cut is exact.
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// sharePayload is the payload of a share event: all of the new ref except its hash.
+type sharePayload struct {
+	Ref         string            `json:"ref"`
+	Parent      string            `json:"parent"`
+	Rights      capability.Rights `json:"rights"`
+	Children    capability.Rights `json:"children,omitempty"`
+	Methods     []string          `json:"methods,omitempty"`
+	Expires     int64             `json:"expires_at,omitempty"`
+	From        uint64            `json:"from,omitempty"`
+	Redemptions uint32            `json:"redemptions,omitempty"`
+	Message     string            `json:"message,omitempty"`
+	ReadKeys    []string          `json:"read_keys,omitempty"`
+	WriteKeys   []string          `json:"write_keys,omitempty"`
+	Label       string            `json:"label,omitempty"`
+	Actor       string            `json:"actor,omitempty"`
+	Epoch       uint64            `json:"epoch"`
+	Seal        string            `json:"seal,omitempty"`
+}
+
+// shareResult is the result of share.
+type shareResult struct {
+	changeResult
+	Ref   string `json:"ref"`
+	Epoch uint64 `json:"epoch"`
+	Actor string `json:"actor"`
+}
+
+func (o *opShare) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	there, err := a.v.grant(o.mint.ID)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil && !o.idempotent {
+		return nil, fault.AlreadyExists.With("a ref with this id exists already")
+	}
+	now := a.v.now
+	if there != nil {
+		now = there.Created
+	}
+	g, err := capability.Mint(a.grant, o.mint, a.s.row.Epoch, now)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil {
+		if err := capability.CheckSameMint(there, g); err != nil {
+			return nil, err
+		}
+		return shareResult{a.unchanged(), g.ID, there.Epoch, g.Actor}, nil
+	}
+	a.emit(session.MethodShare, session.RefKey(g.ID), 1, rawjson.Encode(sharePayload{
+		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Children: g.Children, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
+		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+	}))
+	a.v.mint(g)
+	if o.public {
+		a.v.grants[g.ID].public = true
+	}
+	a.audit(capability.AuditShare, g.ID)
+	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
+}
+
+// revokePayload is the payload of a revoke event; the event's cursor is the cut.
+type revokePayload struct {
+	Ref string `json:"ref"`
+}
+
+// cutResult is the result of revoke: nothing under the revoked authority commits after Cut.
+type cutResult struct {
+	changeResult
+	Cut uint64 `json:"cut"`
+
+	// The cuts in the session's children, if what ended reached them: the first, by id, and how many there are.
+	Children      []ChildCut `json:"children,omitempty"`
+	ChildrenCount int        `json:"children_count,omitempty"`
+}
+
+func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	target, err := a.v.grant(o.ref)
+	if err != nil {
+		return nil, err
+	}
+	if target == nil || target.Target != a.s.row.ID {
+		return nil, fault.NotFound.With("this session has no such ref")
+	}
+	if !a.grant.Owner {
+		mine, err := a.v.descends(o.ref, a.grant.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !mine || a.sub.Attenuated != nil && o.ref == a.grant.ID {
+			return nil, fault.MissingRight.With("this ref may revoke only itself and refs minted below it")
+		}
+	}
+	if target.Revoked != 0 {
+		return cutResult{changeResult: a.unchanged(), Cut: target.Cut}, nil
+	}
+	if a.sub.Manage && target.Owner && !o.takeOver {
+		return nil, errTakeOver("revoke")
+	}
+	children, err := a.reachEnding(o.ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.v.withdrawUnder(a.s, a.grant, o.ref); err != nil {
+		return nil, err
+	}
+	ev := a.emit(session.MethodRevoke, session.RefKey(o.ref), 1, rawjson.Encode(revokePayload{o.ref}))
+	if err := a.v.revoke(session.RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
+		return nil, err
+	}
+	a.v.changeRow(a.s).AuthGen++
+	a.audit(capability.AuditRevoke, o.ref)
+	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, o.ref)
+	return cut, nil
+}
+
+// epochPayload is the payload of a bumpEpoch event; the event's cursor is the cut.
+type epochPayload struct {
+	Epoch uint64 `json:"epoch"`
+}
+
+// epochResult is the result of bumpEpoch.
+type epochResult struct {
+	cutResult
+	Epoch uint64 `json:"epoch"`
+}
+
+func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	children, err := a.reachEnding("")
+	if err != nil {
+		return nil, err
+	}
+	if err := a.withdrawShared(); err != nil {
+		return nil, err
+	}
+	next := a.s.row.Epoch + 1
+	ev := a.emit(session.MethodBumpEpoch, "epoch", 1, rawjson.Encode(epochPayload{next}))
+	row := a.v.changeRow(a.s)
+	row.Epoch, row.AuthGen = next, row.AuthGen+1
+	a.audit(capability.AuditBump, "")
+	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, a.s.row.ID)
+	return epochResult{cut, next}, nil
+}

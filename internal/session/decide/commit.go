@@ -1,0 +1,224 @@
+package decide
+
+// Commit: one transaction of submissions, gathered from all connections, decided one after the
+// other on rows read under lock and written at once. Each submission sees the effects of the ones
+// before it.
+//
+//	load all rows → each: admit → decide op by op → acknowledge → save
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Commit decides subs in order inside tx and saves their changes; the caller commits tx, and only
+// then hands out the answers and sends the published events to subscribers. An error means that the
+// whole group is undecided: the caller rolls tx back and may retry the submissions one by one.
+// With ErrMoreChildren it retries the group as it is.
+// Refusals are no errors; they are in the Answers, one for each submission. When the group has read
+// and written more than one submission may read, its remaining submissions are Overloaded, never
+// the first.
+//
+// Commit has no state: it may be called from many goroutines with a tx each, and again with another
+// tx after a failure.
+func Commit(ctx context.Context, tx session.Tx, subs []Submission, cfg Config) ([]Answer, *session.Published, error) {
+	v := newView(ctx, tx, cfg.readBytes())
+	if err := v.loadLocked(initialReadSet(subs), endingsOf(subs)); err != nil {
+		return nil, nil, err
+	}
+	if w := recordReadSet(v, subs); w != nil {
+		if err := v.load(w, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	answers := make([]Answer, len(subs))
+	for i := range subs {
+		a := newApplier(v, &subs[i], &cfg)
+		if err := a.submit(&answers[i]); err != nil {
+			answers[i] = Answer{Err: err, Fork: a.fork}
+		}
+		v.readBytes = 0
+		if v.storeErr != nil {
+			return nil, nil, v.storeErr
+		}
+		if a.mayLearnCursor(&answers[i]) {
+			answers[i].Cursor = a.s.row.Cursor
+		}
+		v.journal = v.journal[:0] // changes of earlier submissions are final
+	}
+	changes, published := v.changes()
+	if changes != nil {
+		crashpoint.Hit(crashpoint.ServerDecided)
+		if err := tx.Save(ctx, changes); err != nil {
+			return nil, nil, err
+		}
+	}
+	return answers, published, nil
+}
+
+func newApplier(v *view, sub *Submission, cfg *Config) *applier {
+	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
+		args: argReader{jsonChecked: true, serverOp: sub.Direct != nil}}
+}
+
+// mayLearnCursor reports whether the submission's ref may see the session's cursor: a dead ref sees
+// the outcomes recorded for it, and nothing else.
+func (a *applier) mayLearnCursor(answer *Answer) bool {
+	switch {
+	case a.sub.Ack:
+		return false // its answer has no cursor
+	case a.sub.Direct != nil:
+		return answer.Err == nil
+	case a.sub.Space != "":
+		return a.refAlive() // the space's authority does not extend to the session
+	}
+	return a.grant != nil || a.refAlive()
+}
+
+// submit decides one submission; the error refuses the call as a whole.
+func (a *applier) submit(out *Answer) *fault.Error {
+	if a.s.row.Forgotten {
+		return a.forgotten(out)
+	}
+	if a.sub.Direct != nil {
+		return a.direct(out)
+	}
+	b := &a.sub.Batch
+	if a.v.groupBytes > a.v.readLimit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
+		return fault.Overloaded.With("other calls of the same group used %d bytes already: send it again", a.v.groupBytes)
+	}
+	st := a.v.streams[session.StreamKey{Session: b.Session, Outbox: b.Outbox}]
+	if st == nil {
+		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
+	}
+	if a.sub.Ack {
+		return st.pruneAcked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
+	}
+	if err := a.v.diverged(a.sub.Opening); err != nil {
+		return err
+	}
+	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
+	switch {
+	case err != nil:
+		a.v.noteDiverged(a.sub.Opening, err)
+		return err
+	case outcomes != nil:
+		out.Outcomes, out.Duplicate = outcomes, true
+	case st.atUnackedLimit(b, a.cfg.Limits.UnackedOps):
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the maximum: acknowledge those you have stored, then send this again", st.unacked(b))
+	default:
+		if err := a.checkQuota(estimateGrowth(b.Ops)); err != nil {
+			return err
+		}
+		rec, denied, err := a.decide(st, b)
+		if err != nil {
+			return err
+		}
+		out.Denied = denied
+		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
+	}
+	return st.pruneAcked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+}
+
+// atUnackedLimit reports whether the outcomes of b would exceed the unacknowledged outcomes that
+// are kept.
+func (st *streamView) atUnackedLimit(b *ledger.Batch, most int) bool {
+	unacked := st.unacked(b)
+	if st.row.ReadOnlyRef != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > session.MaxReadOnlyUnacked {
+		return true
+	}
+	return unacked >= uint64(most)
+}
+
+// unacked returns how many outcomes are not acknowledged, including by b.
+func (st *streamView) unacked(b *ledger.Batch) uint64 {
+	return st.row.LastSeq - max(st.row.AckedThrough, b.AckedThrough)
+}
+
+// decide decides a new batch.
+func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
+	before := a.v.savepoint()
+	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
+	if err != nil {
+		a.v.rollback(before)
+		return nil, nil, err
+	}
+	st.history.Add(rec)
+	st.records = append(st.records, rec)
+	denied = a.denials(b, rec)
+	if a.authorized { // a batch that was rolled back has renewed nothing
+		if err := a.renewLeases(); err != nil {
+			return nil, nil, err // the store failed: the group ends
+		}
+	}
+	return rec, denied, nil
+}
+
+// pruneAcked drops the history that the client has acknowledged, if raised.
+func (st *streamView) pruneAcked(raised bool, err *fault.Error) *fault.Error {
+	if raised {
+		st.history.Prune(st.row.AckedThrough)
+	}
+	return err
+}
+
+// direct decides a submission without an outbox.
+func (a *applier) direct(out *Answer) *fault.Error {
+	d := a.sub.Direct
+	switch {
+	case d.Rotate != nil:
+		return a.rotate(out, d.Rotate)
+	case d.Older != nil:
+		return a.removeOlder(out, d.Older)
+	case d.Ops:
+		return a.applyDirectOps(out)
+	}
+	name, do := session.MethodRevoke, op(&opRevoke{ref: d.Ref, takeOver: d.TakeOver})
+	switch {
+	case d.Share != nil:
+		name, do = session.MethodShare, &opShare{mint: *d.Share, idempotent: true}
+	case d.Epoch:
+		name, do = session.MethodBumpEpoch, &opBumpEpoch{}
+	}
+	before := a.v.savepoint()
+	err := a.authorizeRef(methods[name], name, 0)
+	switch { // refusals here need no read of the database
+	case err != nil:
+	case name == session.MethodRevoke && capability.Target(d.Ref) == "":
+		err = fault.NotFound.With("this session has no such ref")
+	case d.Share != nil && capability.Target(d.Share.ID) != a.s.row.ID:
+		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.row.ID)
+	case d.Share != nil:
+		if err = checkShare(d.Share); err == nil && a.cfg.Features != nil {
+			err = session.CheckFeatures(MintFeatures(d.Share), a.cfg.Features())
+		}
+	}
+	if err == nil && d.Share != nil {
+		err = a.checkQuota(session.EventCost)
+	}
+	var r result
+	if err == nil {
+		a.outbox = "" // it belongs to no stream
+		err = a.inScope(do)
+	}
+	if err == nil {
+		r, err = do.apply(a)
+	}
+	if err != nil {
+		return a.rollBackRefused(before, name, err)
+	}
+	switch r := r.(type) {
+	case cutResult:
+		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
+	case epochResult:
+		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
+	}
+	out.Epoch = a.s.row.Epoch
+	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: name, Count: 1}}
+	return nil
+}

@@ -1,0 +1,85 @@
+package decide
+
+// Changes of a session without an op: expired leases and expired refs.
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// Lapse marks as interrupted, inside tx, the streaming turns of sessions whose lease has expired by
+// the database's clock, or all of them if the server has just started and has no stream (all). It
+// ends claims whose lease has expired, and requests that have. Each gets an event. Turns and claims that were renewed, resumed
+// or ended since the sessions were found do not change, so it may run on any server, any number of
+// times. The sessions must exist.
+func Lapse(ctx context.Context, tx session.Tx, sessions []string, all bool) (*session.Published, error) {
+	ids := slices.Clone(sessions)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	v := newView(ctx, tx, 0)
+	if err := v.load(&session.ReadSet{Sessions: ids, StreamingTurns: ids}, true); err != nil {
+		return nil, err
+	}
+	if err := v.load(&session.ReadSet{LapsedClaims: ids, LapsedBy: v.now}, false); err != nil {
+		return nil, err
+	}
+	reason := lapsePayload{"its lease lapsed"}
+	if all {
+		reason.Reason = "the server started"
+	}
+	for _, id := range ids {
+		s := v.sessions[id]
+		if s.row.Life != session.Live {
+			continue
+		}
+		for _, t := range v.loadedTurns(s, "") {
+			next, err := t.Status.Next(session.StepLapse)
+			if err != nil || next == t.Status || !all && t.Lease > v.now {
+				continue
+			}
+			v.emit(s, &session.Event{Method: session.MethodInterrupted, Key: session.MessageKey(t.Message), Schema: 1, Payload: rawjson.Encode(reason)})
+			gone := *t
+			gone.Status = next
+			v.setTurn(s, gone)
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.entries)) {
+			v.lapseClaim(s, key, s.entries[key])
+		}
+		v.lapseRequests(s)
+	}
+	if v.storeErr != nil {
+		return nil, v.storeErr
+	}
+	changes, published := v.changes()
+	if changes == nil {
+		return published, nil
+	}
+	return published, tx.Save(ctx, changes)
+}
+
+// ExpiryAudit returns the audit row of a ref that has expired by now; nil if it was dead before its
+// expiry, or is not expired. row is its session's, under lock; nil for the ref of a space.
+func ExpiryAudit(g *capability.Grant, row *session.Row, now int64) *capability.AuditRow {
+	var epoch, cursor uint64
+	if row != nil {
+		if row.Life == session.Deleted {
+			return nil
+		}
+		epoch, cursor = row.Epoch, row.Cursor
+	}
+	if dead := capability.Check(g, epoch, now, 0, ""); dead == nil || dead.Code != fault.Expired {
+		return nil
+	}
+	return &capability.AuditRow{Target: g.Target, At: g.Expires, Act: capability.AuditExpiry, Ref: g.ID, Actor: g.Actor, Cursor: cursor}
+}
+
+// lapsePayload is the payload of an interrupted event.
+type lapsePayload struct {
+	Reason string `json:"reason"`
+}

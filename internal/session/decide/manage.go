@@ -1,0 +1,112 @@
+package decide
+
+// The right manage: a space's ref acts in every session of the space, under its own id, as an owner's ref of
+// the session would. Its holder opens the session first, which is recorded (Managed), with audit rows of
+// both, under a shared lock of the space. Whoever revokes or rotates the ref locks the space exclusively,
+// so that no further session is opened, then the sessions that were, and gives each an event, whose cursor
+// is the cut: a submission reads the ref's row under its session's lock, so nothing under the ref commits
+// after it.
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// managing is capability.Managing in a session, for the row of a ref. Who may not manage is refused alike whether the space has
+// the session or not, and a session of another space like one that is not there.
+func managing(row *session.Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
+	if g == nil {
+		return nil, capability.Check(nil, 0, now, 0, "")
+	}
+	acting, refused := capability.Managing(g, narrow, row.ID, now)
+	if row.Life != session.Absent && g.Target == row.Space {
+		return acting, refused
+	}
+	if refused == nil {
+		refused = errNotInSpace(row.ID)
+	}
+	return nil, refused
+}
+
+func errNotInSpace(session string) *fault.Error {
+	return fault.NotFound.With("the space has no session %s", fault.Clip(session))
+}
+
+func errTakeOver(do string) *fault.Error {
+	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
+}
+
+// CheckManaging returns the grant under which the space's ref of an access acts in a session, the access's,
+// and why it may not; the grant of a dead ref is returned too. narrow are the limits of the space's live
+// capability, nil if it has none.
+func CheckManaging(at *session.Access, id, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
+	row := at.Row
+	if row == nil {
+		row = &session.Row{ID: id, Life: session.Absent}
+	}
+	return managing(row, at.Grants[ref], narrow, at.Now)
+}
+
+// OpenManaged records inside tx that a space's ref, whose space tx has locked, opens a session: at was
+// read in tx.
+func OpenManaged(ctx context.Context, tx session.Tx, row *session.Row, g *capability.Grant, now int64, peer string) error {
+	audit := &capability.AuditRow{Target: row.ID, At: now, Act: capability.AuditManage, Ref: g.ID, Actor: actorOf(g), Cursor: row.Cursor, Peer: peer}
+	return tx.Save(ctx, &session.Changes{Managed: []session.Managed{{Ref: g.ID, Session: row.ID}}, Audit: []*capability.AuditRow{audit, inSpace(audit)}})
+}
+
+// inSpace returns the row of the space's audit for an act that a ref of the space has done in a session.
+func inSpace(row *capability.AuditRow) *capability.AuditRow {
+	as := *row
+	as.Target = capability.Target(row.Ref)
+	if capability.Target(as.Subject) == "" { // a ref's id names its session
+		as.Subject = row.Target
+	}
+	return &as
+}
+
+// actorOf returns the actor of events under g: a space's root ref has none.
+func actorOf(g *capability.Grant) string { return cmp.Or(g.Actor, capability.DefaultOwnerActor) }
+
+// CutRotated adds to c, which rotates a ref of a space, the end of what that ref does in the sessions that
+// it has opened: each gets an event, as in RevokeTree. old is the ref's row, and the caller's first Load
+// of tx has locked the space exclusively, and no session.
+func CutRotated(ctx context.Context, tx session.Tx, c *session.Changes, old *capability.Grant, peer string) (*session.Published, error) {
+	rows, err := tx.Load(ctx, &session.ReadSet{Managed: []string{old.ID}})
+	if err != nil {
+		return nil, err
+	}
+	w := &session.ReadSet{Sessions: rows.Managed[old.ID]}
+	if len(w.Sessions) == 0 {
+		return &session.Published{}, nil
+	}
+	if rows, err = tx.Load(ctx, w); err != nil {
+		return nil, err
+	}
+	v := newView(ctx, tx, 0)
+	v.now = rows.Now
+	v.merge(w, rows)
+	for _, id := range w.Sessions {
+		v.withdrawReplaced(v.sessions[id], old, old.ID)
+		v.cut(v.sessions[id], old, old.ID, peer)
+	}
+	if v.storeErr != nil {
+		return nil, v.storeErr
+	}
+	cuts, published := v.changes()
+	c.Sessions, c.Events, c.Entries, c.DropRequests, c.Audit = cuts.Sessions, cuts.Events, cuts.Entries, cuts.DropRequests, append(c.Audit, cuts.Audit...)
+	return published, nil
+}
+
+// cut writes the event and the audit row of a session that loses ref.
+func (v *view) cut(s *sessionView, by *capability.Grant, ref, peer string) {
+	if s.row.Life == session.Live {
+		v.emit(s, &session.Event{Method: session.MethodRevoke, Key: session.RefKey(ref), Schema: 1, Payload: rawjson.Encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
+		v.changeRow(s).AuthGen++
+	}
+	v.audit = append(v.audit, &capability.AuditRow{Target: s.row.ID, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.row.Cursor, Peer: peer})
+}

@@ -1,0 +1,126 @@
+package decide
+
+// Session.rotate: a new owner ref replaces the ref of the call. It commits under the session row's
+// lock like every change of authority, so the old ref's cut is exact.
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/rawjson"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// rotatePayload is the payload of a rotate event; the event's cursor is the old ref's cut.
+type rotatePayload struct {
+	Ref string `json:"ref"` // the new one
+	Old string `json:"old"`
+}
+
+func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
+	if cut, done, err := a.alreadyRotated(to); done || err != nil {
+		out.Cut, out.Epoch = cut, a.s.row.Epoch
+		return err
+	}
+	before := a.v.savepoint()
+	cut, err := a.rotateOwner(to)
+	if err != nil {
+		return a.rollBackRefused(before, session.MethodRotate, err)
+	}
+	out.Cut, out.Epoch = cut, a.s.row.Epoch
+	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: session.MethodRotate, Count: 1}}
+	return nil
+}
+
+// alreadyRotated reports whether this very rotation was done before: a retry comes through the ref
+// that it revoked, which permits nothing else.
+func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
+	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+	if !ok {
+		return 0, false, nil
+	}
+	if a.sub.Manage {
+		if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
+			return 0, false, nil // which rotateOwner finds, too
+		}
+		id = to.Old
+	}
+	old, err := a.v.grant(id)
+	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokedBy != to.ID {
+		return 0, false, err
+	}
+	now, err := a.v.grant(to.ID)
+	if err != nil {
+		return 0, false, err
+	}
+	return old.Cut, capability.AlreadyRotated(old, now, to.ID, to.Hash), nil
+}
+
+func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
+	if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
+		return 0, err
+	}
+	a.outbox = "" // it belongs to no stream
+	if err := a.requireLive(); err != nil {
+		return 0, err
+	}
+	old := a.grant
+	if a.sub.Manage {
+		if !a.sub.Direct.TakeOver {
+			return 0, errTakeOver("replace")
+		}
+		if old, err = a.v.grant(to.Old); err != nil {
+			return 0, err
+		}
+		if old == nil || !old.Owner || old.Target != a.s.row.ID || old.Revoked != 0 {
+			return 0, fault.NotFound.With("the session has no owner's ref that lives, or it was replaced just now")
+		}
+	}
+	g, err := capability.Rotate(old, to.ID, to.Hash, a.v.now)
+	if err != nil {
+		return 0, err
+	}
+	if there, err := a.v.grant(to.ID); err != nil {
+		return 0, err
+	} else if there != nil {
+		return 0, fault.AlreadyExists.With("a ref with this id exists already")
+	}
+	if err := a.v.withdrawReplaced(a.s, a.grant, old.ID); err != nil {
+		return 0, err
+	}
+	ev := a.emit(session.MethodRotate, session.RefKey(g.ID), 1, rawjson.Encode(rotatePayload{Ref: g.ID, Old: old.ID}))
+	a.v.mint(g)
+	a.v.rotate(session.RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})
+	row := a.v.changeRow(a.s)
+	row.AuthGen++
+	// The creator's outbox acts as the owner without holding the owner's ref: a rotation must end
+	// that too.
+	row.Creator = ""
+	a.audit(capability.AuditRotate, g.ID)
+	return ev.Cursor, nil
+}
+
+// RotateRoot recovers a space whose root ref was lost or stolen: it returns the changes that
+// replace the existing roots (roots, living or dead) by root, made on the server's machine, and the
+// id of the living one. there is the existing row with root's id, or nil: a repetition changes
+// nothing. The caller has locked the space. NotFound if there is no root at all.
+func RotateRoot(roots []*capability.Grant, there, root *capability.Grant, now int64) (c *session.Changes, old string, err error) {
+	switch {
+	case there != nil && there.Hash == root.Hash && there.Revoked == 0:
+		return nil, "", nil
+	case there != nil:
+		return nil, "", fault.AlreadyExists.With("a ref with this id exists already")
+	case len(roots) == 0:
+		return nil, "", fault.NotFound.With("the database has no space %s", root.Target)
+	}
+	g := &capability.Grant{ID: root.ID, Target: root.Target, Hash: root.Hash, Rights: capability.SpaceRights, Label: root.Label, Created: now}
+	c = &session.Changes{Grants: []*capability.Grant{g}}
+	for _, r := range roots {
+		if r.Revoked != 0 {
+			continue
+		}
+		old, g.Actor = r.ID, r.Actor
+		c.Rotate = append(c.Rotate, session.RotatedGrant{ID: r.ID, By: g.ID, At: now})
+	}
+	c.Audit = []*capability.AuditRow{{Target: g.Target, At: now, Act: capability.AuditRotate, Ref: old, Actor: "operator", Subject: g.ID}}
+	return c, old, nil
+}
