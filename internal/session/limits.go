@@ -41,7 +41,7 @@ const (
 )
 
 // Bounds of the claims in force: MaxRefClaims of a ref that is not an owner's with its descendants, and
-// MaxSessionClaims of a session, which is below decide.MaxPassedClaims: what is free is found (decide/claimcount.go).
+// MaxSessionClaims of a session, which is below view.MaxPassedClaims: what is free is found (decide/claimcount.go).
 const (
 	MaxRefClaims     = 1024
 	MaxSessionClaims = 8192

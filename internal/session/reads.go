@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // Reader is what the objects read of sessions and spaces. A method returns authority and rows of one
@@ -195,3 +196,7 @@ func OtherSessions(id string, refs []string) (others []string) {
 	slices.Sort(others)
 	return others
 }
+
+// NoChild returns the refusal of a session that is not below another. It is the same whether there is such a
+// session or not.
+func NoChild() *fault.Error { return fault.NotFound.With("the session has no such child") }

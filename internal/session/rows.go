@@ -134,7 +134,7 @@ type Entry struct {
 	Sum        Hash   // of the payload
 	Payload    []byte // loaded: the value, nil if only the entry without its payload was read. Saved: nil if it is the payload of the event at Cursor
 	TextLen    uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
-	Edited     uint64 // the value's length, if its changes are stored apart from its base (decide/edits.go); 0: the row has it whole
+	Edited     uint64 // the value's length, if its changes are stored apart from its base (view/edits.go); 0: the row has it whole
 	Edits      []byte // the stored form of those changes; nil: the stored payload is the value
 	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none and the payload is the whole value
 	Claim      *Claim // who works on it, nil for nobody (claim.go); saved by Changes.Claims alone
@@ -154,7 +154,7 @@ type Turn struct {
 	Begun   uint64 // cursor of begin
 	Ended   uint64 // cursor of finalize; 0 while open
 	Final   Hash   // digest of finalize's arguments, to recognize an equal second call
-	Orphan  bool   // its ref was found dead while it was open: it is not counted, and renewed only by its own text (decide/turncount.go)
+	Orphan  bool   // its ref was found dead while it was open: it is not counted, and renewed only by its own text (view/turns.go)
 }
 
 // TurnStatus is a turn's state. Interrupted is not terminal.

@@ -13,7 +13,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -100,7 +99,7 @@ func (o *sess) openChild(ctx context.Context, id string) (*sess, *fault.Error) {
 	grant, refused := auth.Check(access, 0)
 	if grant != nil && !access.Row.Below(o.auth.Session) { // below the ref's session, and not below the child that was opened by it
 		if grant = nil; refused == nil {
-			refused = decide.NoChild()
+			refused = session.NoChild()
 		}
 	}
 	if grant == nil {

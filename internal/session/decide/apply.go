@@ -13,13 +13,16 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
+var _ ledger.Effects = (*applier)(nil)
+
 // applier implements ledger.Effects.
 type applier struct {
-	v          *view
-	s          *sessionView
+	v          *view.View
+	s          *view.Session
 	cfg        *Config
 	sub        *Submission
 	outbox     string               // the proven outbox's stream; "" for a direct call
@@ -29,7 +32,8 @@ type applier struct {
 	renewed    bool                 // its turns' leases were renewed for that
 	fork       *session.ForkRequest // to be begun or asked for, though the op is not decided
 	args       argReader
-	sync       *syncRun // of the batch, once a put of one has applied
+	diverged   *divergences // of the group
+	sync       *syncRun     // of the batch, once a put of one has applied
 }
 
 // changeResult is the minimal result of an op.
@@ -61,9 +65,9 @@ func (r changeResult) encode() []byte {
 	return append(b, '}')
 }
 
-func (a *applier) changed() changeResult { return changeResult{Cursor: a.s.row.Cursor} }
+func (a *applier) changed() changeResult { return changeResult{Cursor: a.s.Row.Cursor} }
 func (a *applier) unchanged() changeResult {
-	return changeResult{Cursor: a.s.row.Cursor, Unchanged: true}
+	return changeResult{Cursor: a.s.Row.Cursor, Unchanged: true}
 }
 
 // Cursor is the session's, this batch included; 0 if the ref may create sessions but has no
@@ -72,18 +76,18 @@ func (a *applier) Cursor() uint64 {
 	if a.sub.Space != "" && !a.refAlive() {
 		return 0
 	}
-	return a.s.row.Cursor
+	return a.s.Row.Cursor
 }
 
 // refAlive reports whether the submission's ref is alive in the session.
 func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", 0) == nil }
 
 // Savepoint returns a savepoint for RollbackTo.
-func (a *applier) Savepoint() any { return a.v.savepoint() }
+func (a *applier) Savepoint() any { return a.v.Savepoint() }
 
 // RollbackTo undoes all changes since m.
 func (a *applier) RollbackTo(m any) {
-	a.v.rollback(m.(savepoint))
+	a.v.Rollback(m.(view.Savepoint))
 	a.renewed = false
 }
 
@@ -101,7 +105,7 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 		m.need |= capability.Revert
 	}
 	making := op.Method == session.MethodCreate || op.Method == session.MethodFork
-	if making || a.sub.Space != "" && a.s.row.Life == session.Absent {
+	if making || a.sub.Space != "" && a.s.Row.Life == session.Absent {
 		return a.authorizeSpace()
 	}
 	if err := a.authorizeRef(m, op.Method, otherRight(op)); err != nil {
@@ -117,11 +121,11 @@ func (a *applier) authorizeSpace() *fault.Error {
 	if !capability.IsSpace(capability.Target(a.sub.Space)) {
 		return fault.MissingRight.With("sessions are made through their space: ask it for the session first")
 	}
-	g, err := a.v.grant(a.sub.Space)
+	g, err := a.v.Grant(a.sub.Space)
 	if err != nil {
 		return err
 	}
-	acting, err := capability.CheckLive(g, a.sub.Outer, 0, a.v.now, capability.Create, "")
+	acting, err := capability.CheckLive(g, a.sub.Outer, 0, a.v.Now, capability.Create, "")
 	if err != nil {
 		return err
 	}
@@ -132,29 +136,29 @@ func (a *applier) authorizeSpace() *fault.Error {
 // authorizeRef authorizes by the submission's own ref: by the right that the method needs, or by
 // another one, if that is not 0.
 func (a *applier) authorizeRef(m method, name string, other capability.Rights) *fault.Error {
-	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+	id, ok := ActingRef(&a.s.Row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return fault.UnknownRef.With("this session was made by another outbox: restore its own ref")
 	}
-	g, err := a.v.grant(id)
+	g, err := a.v.Grant(id)
 	if err != nil {
 		return err
 	}
 	switch {
 	case a.sub.Manage:
-		if g, err = managing(&a.s.row, g, a.sub.Outer, a.v.now); err != nil {
+		if g, err = view.Managing(&a.s.Row, g, a.sub.Outer, a.v.Now); err != nil {
 			return err
 		}
 	case a.sub.Reach:
-		if g, err = reaching(a.s.row.ID, &a.s.row, a.v.rowOf(capability.Target(id)), g, a.sub.Outer, a.v.now); err != nil {
+		if g, err = view.Reaching(a.s.Row.ID, &a.s.Row, a.v.RowOf(capability.Target(id)), g, a.sub.Outer, a.v.Now); err != nil {
 			return err
 		}
-	case g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner):
+	case g != nil && (g.Target != a.s.Row.ID || a.sub.Space != "" && !g.Owner):
 		g = nil // of another session, or named by its creator and not held
 	}
-	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, m.need, name)
+	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.Row.Epoch, a.v.Now, m.need, name)
 	if err != nil && other != 0 {
-		if by, no := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, other, ""); no == nil {
+		if by, no := capability.CheckLive(g, a.sub.Attenuated, a.s.Row.Epoch, a.v.Now, other, ""); no == nil {
 			acting, err = by, nil
 		}
 	}
@@ -229,9 +233,9 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 
 // requireLive returns an error unless the session is live.
 func (a *applier) requireLive() *fault.Error {
-	switch a.s.row.Life {
+	switch a.s.Row.Life {
 	case session.Absent:
-		return fault.NotFound.With("there is no session %s: create it first", a.s.row.ID)
+		return fault.NotFound.With("there is no session %s: create it first", a.s.Row.ID)
 	case session.Deleted:
 		return fault.SessionDeleted.With("the session was deleted")
 	}
@@ -245,55 +249,37 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *session
 
 // emitWithSum is emit with the payload's hash.
 func (a *applier) emitWithSum(name, key string, schema uint32, payload []byte, sum session.Hash) *session.Event {
-	e := slabAlloc(&a.s.eventSlab)
+	e := a.s.NewEvent()
 	*e = session.Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: session.OutboxOf(a.outbox),
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref has no actor
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
 	}
-	if needs := session.EventFeatures(e) &^ a.s.row.Needs; needs != 0 {
+	if needs := session.EventFeatures(e) &^ a.s.Row.Needs; needs != 0 {
 		a.require(needs)
 	}
-	a.v.emit(a.s, e)
+	a.v.Emit(a.s, e)
 	return e
 }
 
 // require records that readers of the session need features. Subscriptions are checked anew, before
 // they are sent the event that needs them.
 func (a *applier) require(needs session.Features) {
-	row := a.v.changeRow(a.s)
+	row := a.v.ChangeRow(a.s)
 	row.Needs |= needs
 	row.AuthGen++
 }
 
-// emit appends e to the session's log. The caller sets the fields from Method to Batch, and Sum if
-// it is known.
-func (v *view) emit(s *sessionView, e *session.Event) {
-	row := &s.row
-	v.journal = append(v.journal, journalEntry{event: true, s: s, head: row.Head, updated: row.Updated})
-	row.Cursor++
-	row.Updated = v.now
-	e.Session, e.Cursor, e.At = row.ID, row.Cursor, v.now
-	if e.Sum == (session.Hash{}) {
-		e.Sum = session.SumOf(e.Payload)
-	}
-	e.Hash = session.HashEvent(row.Head, e)
-	row.Head = e.Hash
-	row.Bytes += e.Cost()
-	v.groupBytes += len(e.Payload)
-	s.events = append(s.events, e)
-}
-
-func (a *applier) leaseEnd() int64 { return a.v.now + a.cfg.Lease.Milliseconds() }
+func (a *applier) leaseEnd() int64 { return a.v.Now + a.cfg.Lease.Milliseconds() }
 
 // renewLeases renews the leases of the stream's open turns, as any op does, and ends interruptions:
 // each turn's own event says so, to every reader who may see the turn.
 func (a *applier) renewLeases() *fault.Error {
-	if a.renewed || a.outbox == "" || a.s.row.Life != session.Live {
+	if a.renewed || a.outbox == "" || a.s.Row.Life != session.Live {
 		return nil
 	}
 	a.renewed = true
-	turns, err := a.v.openTurns(a.s, a.outbox)
+	turns, err := a.v.OpenTurns(a.s, a.outbox)
 	if err != nil {
 		return err
 	}
@@ -310,10 +296,10 @@ func (a *applier) renewLease(t *session.Turn) {
 	next, end := *t, a.leaseEnd()
 	if t.Status == session.Interrupted {
 		next.Status, _ = t.Status.Next(session.StepResume)
-		a.v.emit(a.s, &session.Event{Method: session.MethodResumed, Key: session.MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
+		a.v.Emit(a.s, &session.Event{Method: session.MethodResumed, Key: session.MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
 	} else if end-t.Lease < a.cfg.Lease.Milliseconds()/10 {
 		return // the lease is nearly new: not worth a write
 	}
 	next.Lease = end
-	a.v.setTurn(a.s, next)
+	a.v.SetTurn(a.s, next)
 }

@@ -11,13 +11,13 @@ package decide
 // changes the key, just before its own, or by the sweep (Lapse).
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // Bounds of a lease, in milliseconds, and of a worker's name.
@@ -26,10 +26,6 @@ const (
 	MaxLease       = 3_600_000
 	maxWorkerBytes = 64
 )
-
-// MaxPassedClaims bounds the keys that the search for a free one passes over: all that may be claimed at
-// once (MaxSessionClaims), and some that the ref does not show.
-const MaxPassedClaims = 10_000
 
 // endPayload is the payload of release and lapse events.
 type endPayload struct {
@@ -45,8 +41,8 @@ type claimResult struct {
 }
 
 // liveClaim returns a key's claim; nil if it has none, or its lease is over.
-func (a *applier) liveClaim(slot *entryState) *session.Claim {
-	if e := slot.entry; e != nil && e.Claim != nil && a.v.now < e.Claim.Until {
+func (a *applier) liveClaim(slot *view.EntryState) *session.Claim {
+	if e := slot.Entry; e != nil && e.Claim != nil && a.v.Now < e.Claim.Until {
 		return e.Claim
 	}
 	return nil
@@ -54,7 +50,7 @@ func (a *applier) liveClaim(slot *entryState) *session.Claim {
 
 // fenced returns Conflict unless an op may change a key: the key is not claimed and the op names no
 // claim, or the op comes from the claim's stream and names it.
-func (a *applier) fenced(key string, slot *entryState, named condition) *fault.Error {
+func (a *applier) fenced(key string, slot *view.EntryState, named condition) *fault.Error {
 	c := a.liveClaim(slot)
 	switch {
 	case c == nil && !named.set:
@@ -71,29 +67,19 @@ func (a *applier) fenced(key string, slot *entryState, named condition) *fault.E
 
 // endLapsed writes the event of a claim of key whose lease is over; the key's state is loaded.
 func (a *applier) endLapsed(key string) {
-	if slot := a.s.entries[key]; slot.entry != nil && slot.entry.Claim != nil {
-		a.v.lapseClaim(a.s, key, slot)
+	if slot := a.s.Entries[key]; slot.Entry != nil && slot.Entry.Claim != nil {
+		lapseClaim(a.v, a.s, key, slot)
 	}
 }
 
 // lapseClaim ends a claim whose lease is over; other claims stay.
-func (v *view) lapseClaim(s *sessionView, key string, slot *entryState) {
-	c := slot.entry.Claim
-	if v.now < c.Until {
+func lapseClaim(v *view.View, s *view.Session, key string, slot *view.EntryState) {
+	c := slot.Entry.Claim
+	if v.Now < c.Until {
 		return
 	}
-	v.emit(s, &session.Event{Method: session.MethodLapse, Key: key, Schema: 1, Payload: rawjson.Encode(endPayload{Claim: c.Cursor})})
-	v.setClaim(s, key, slot, nil)
-}
-
-// setClaim sets the claim of a key that has a value, nil for none.
-func (v *view) setClaim(s *sessionView, key string, slot *entryState, c *session.Claim) {
-	v.countClaim(s, slot.entry.Claim, -1)
-	v.countClaim(s, c, 1)
-	next, e := *slot, *slot.entry
-	e.Claim = c
-	next.entry, next.claimChanged = &e, true
-	v.setEntry(s, key, &next)
+	v.Emit(s, &session.Event{Method: session.MethodLapse, Key: key, Schema: 1, Payload: rawjson.Encode(endPayload{Claim: c.Cursor})})
+	v.SetClaim(s, key, slot, nil)
 }
 
 func (o *opClaim) apply(a *applier) (result, *fault.Error) {
@@ -116,14 +102,14 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 			return claimResult{changeResult: a.unchanged()}, nil
 		}
 	}
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	payload := session.ClaimPayload{Lease: o.lease, Until: a.v.now + o.lease, Worker: o.worker}
+	payload := session.ClaimPayload{Lease: o.lease, Until: a.v.Now + o.lease, Worker: o.worker}
 	c := a.liveClaim(slot)
 	switch {
-	case slot.entry == nil:
+	case slot.Entry == nil:
 		return nil, fault.NotFound.With("%s has no value: put it before it is claimed", key)
 	case c != nil && (c.Outbox != a.outbox || c.Worker != o.worker):
 		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free", key, c.Cursor).Pos(c.Cursor)
@@ -138,7 +124,7 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 	}
 	next := session.ClaimOf(a.emit(session.MethodClaim, key, 1, rawjson.Encode(payload)), &payload)
 	next.Outbox = a.outbox
-	a.v.setClaim(a.s, key, a.s.entries[key], next)
+	a.v.SetClaim(a.s, key, a.s.Entries[key], next)
 	return claimResult{a.changed(), key, next.Cursor}, nil
 }
 
@@ -160,7 +146,7 @@ func (o *opRelease) apply(a *applier) (result, *fault.Error) {
 	if o.request != "" {
 		return o.releaseRequest(a)
 	}
-	slot, err := a.v.entryMeta(a.s, o.key)
+	slot, err := a.v.EntryMeta(a.s, o.key)
 	if err != nil {
 		return nil, err
 	}
@@ -175,74 +161,30 @@ func (o *opRelease) apply(a *applier) (result, *fault.Error) {
 		}
 	}
 	a.emit(session.MethodRelease, o.key, 1, rawjson.Encode(endPayload{o.claim.cursor, broken}))
-	a.v.setClaim(a.s, o.key, slot, nil)
+	a.v.SetClaim(a.s, o.key, slot, nil)
 	return a.changed(), nil
 }
-
-// freeKeys are the keys without a live claim that the database has below a prefix, as far as they were
-// read: in key order.
-type freeKeys struct {
-	keys  []string
-	after string // the last of them
-	done  bool   // no others are read
-	more  bool   // others may follow the claimed keys that were passed over
-}
-
-// freePiece is how many free keys are read at first, since a group of batches may claim several;
-// further ones are read for groups that claim more, and for refs that do not show them.
-const freePiece = 32
 
 // firstFree returns the first key below a prefix that has a value, is not claimed and is shown by the
 // current ref, in key order; "" if there is none. The error is Overloaded if too many claimed ones
 // come first.
 func (a *applier) firstFree(prefix string) (string, *fault.Error) {
 	free := func(key string) bool {
-		slot := a.s.entries[key]
-		return slot.entry != nil && a.liveClaim(slot) == nil && session.ShowsEntry(a.grant, slot.entry)
+		slot := a.s.Entries[key]
+		return slot.Entry != nil && a.liveClaim(slot) == nil && session.ShowsEntry(a.grant, slot.Entry)
 	}
-	stored, more, err := a.v.firstStored(a.s, prefix, free)
+	stored, more, err := a.v.FirstStored(a.s, prefix, free)
 	if err != nil {
 		return "", err
 	}
 	first := stored
-	for key := range a.s.entries { // that this group has put, or whose claim it has ended
+	for key := range a.s.Entries { // that this group has put, or whose claim it has ended
 		if strings.HasPrefix(key, prefix) && (first == "" || key < first) && free(key) {
 			first = key
 		}
 	}
 	if first == "" && more {
-		return "", fault.Overloaded.With("more than %d keys below %s are claimed, or not shown by the ref: the op waits until some are free", MaxPassedClaims, prefix)
+		return "", fault.Overloaded.With("more than %d keys below %s are claimed, or not shown by the ref: the op waits until some are free", view.MaxPassedClaims, prefix)
 	}
 	return first, nil
-}
-
-// firstStored returns the first key that the database had as free below a prefix and that still is,
-// "" if there is none; more reports that the search gave up before the last key.
-func (v *view) firstStored(s *sessionView, prefix string, free func(key string) bool) (first string, more bool, err *fault.Error) {
-	if s.free == nil {
-		s.free = map[string]*freeKeys{}
-	}
-	f := s.free[prefix]
-	if f == nil {
-		f = &freeKeys{after: prefix}
-		s.free[prefix] = f
-	}
-	for looked := 0; ; {
-		if i := slices.IndexFunc(f.keys[looked:], free); i >= 0 {
-			return f.keys[looked+i], false, nil
-		}
-		if looked = len(f.keys); f.done || looked > MaxPassedClaims {
-			return "", f.more || !f.done, nil
-		}
-		piece := min(max(freePiece, looked), session.MaxListKeys)
-		rows, err := v.loadBounded(&session.ReadSet{FreeKeys: &session.FreeKeys{Session: s.row.ID, After: f.after, Below: session.PrefixEnd(prefix), Now: v.now, Limit: piece, Passed: MaxPassedClaims}})
-		if err != nil {
-			return "", false, err
-		}
-		for _, e := range rows.FreeKeys {
-			s.fill(e.Key, e, false)
-			f.keys, f.after = append(f.keys, e.Key), e.Key
-		}
-		f.done, f.more = len(rows.FreeKeys) < piece, rows.MoreFreeKeys
-	}
 }

@@ -30,7 +30,7 @@ func (o *opCompact) apply(a *applier) (result, *fault.Error) {
 	if session.CompareEntries(summary, upto) < 0 {
 		return nil, fault.BadArgument.With("the summary %s comes before %s in the session's order: give a message that is at or after it", fault.Clip(summary.Key), fault.Clip(upto.Key))
 	}
-	t, err := a.v.turn(a.s, o.summary.Message)
+	t, err := a.v.Turn(a.s, o.summary.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -38,34 +38,34 @@ func (o *opCompact) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TurnOpen.With("the turn of the summary is %s: finalize it first", t.Status)
 	}
 	c := session.Compaction{Upto: upto.Key, Ord: upto.Ord, Summary: summary.Key, Place: summary.Ord}
-	if r := &a.s.row.Revert; r.Crosses(&c) {
+	if r := &a.s.Row.Revert; r.Crosses(&c) {
 		return nil, errReverted(c.Summary, r, a.grant)
 	}
-	if at := a.s.row.Compacted(); at.InForce() && at.Payload() == c.Payload() {
+	if at := a.s.Row.Compacted(); at.InForce() && at.Payload() == c.Payload() {
 		return compactResult{a.unchanged(), c.Upto, c.Summary}, nil
 	}
 	ev := a.emit(session.MethodCompact, "", 1, rawjson.Encode(c.Payload()))
 	c.Cursor, c.Actor, c.At = ev.Cursor, ev.Actor, ev.At
-	a.v.changeRow(a.s).Compaction = c
+	a.v.ChangeRow(a.s).Compaction = c
 	return compactResult{a.changed(), c.Upto, c.Summary}, nil
 }
 
 // messageThere returns a message, without its payload, that is there; it may be hidden.
 func (a *applier) messageThere(key session.Key) (*session.Entry, *fault.Error) {
 	text := key.String()
-	slot, err := a.v.entryMeta(a.s, text)
+	slot, err := a.v.EntryMeta(a.s, text)
 	if err != nil {
 		return nil, err
 	}
-	if slot.entry == nil {
+	if slot.Entry == nil {
 		return nil, fault.NotFound.With("there is no %s: compact with messages that are there", fault.Clip(text))
 	}
-	return slot.entry, nil
+	return slot.Entry, nil
 }
 
 // endCompaction ends the compaction whose summary a key is, which leaves the state.
 func (a *applier) endCompaction(key string) {
-	if a.s.row.Compaction.Summary == key {
-		a.v.changeRow(a.s).Compaction = session.Compaction{}
+	if a.s.Row.Compaction.Summary == key {
+		a.v.ChangeRow(a.s).Compaction = session.Compaction{}
 	}
 }

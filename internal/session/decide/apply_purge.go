@@ -27,7 +27,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := o.key.String()
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,11 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if slot.entry == nil && !a.v.eraseReverted(a.s, key) && len(touched) == 0 {
+	if slot.Entry == nil && !a.v.EraseReverted(a.s, key) && len(touched) == 0 {
 		return purgeResult{changeResult: a.unchanged()}, nil
 	}
 	payload := session.PurgePayload{Key: key}
-	if o.key.Kind == session.KeyMessage && a.s.row.Needs&session.FeatureRevert != 0 {
+	if o.key.Kind == session.KeyMessage && a.s.Row.Needs&session.FeatureRevert != 0 {
 		if payload.Left, err = a.leftOf(o.key.Message); err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 		payload.Events = append(payload.Events, note)
 	}
 	if len(payload.Events) > 0 {
-		payload.Salt = a.salt(a.s.row.Cursor + 1)
+		payload.Salt = a.salt(a.s.Row.Cursor + 1)
 	}
 	text := rawjson.Encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
@@ -64,31 +64,31 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	a.emit(session.MethodPurge, key, 1, text)
 	a.endCopies()
 	for cursor, left := range touched {
-		a.v.purge(a.s, cursor, left)
+		a.v.Purge(a.s, cursor, left)
 	}
-	if slot.entry != nil {
-		a.v.drop(a.s, key)
+	if slot.Entry != nil {
+		a.v.Drop(a.s, key)
 		a.endCompaction(key)
 	}
-	a.v.changeRow(a.s).AuthGen++ // invalidates what was read before
+	a.v.ChangeRow(a.s).AuthGen++ // invalidates what was read before
 	a.audit(capability.AuditPurge, key)
 	return purgeResult{a.changed(), len(touched)}, nil
 }
 
 // leftOf returns what the state has of a message beside its value.
 func (a *applier) leftOf(message string) (*session.PurgedLeft, *fault.Error) {
-	t, err := a.v.turn(a.s, message)
+	t, err := a.v.Turn(a.s, message)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := a.v.keysWithPrefix(a.s, session.PartPrefix(message))
+	keys, err := a.v.KeysWithPrefix(a.s, session.PartPrefix(message))
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(keys)
 	left := &session.PurgedLeft{Turn: t != nil}
 	for _, key := range keys {
-		o := a.s.entries[key].entry.Ord
+		o := a.s.Entries[key].Entry.Ord
 		left.Parts = append(left.Parts, session.PlacedPart{ID: key[len(session.PartPrefix(message)):], Ord: session.OrdNumbers{o.At, o.Index}})
 	}
 	return left, nil
@@ -97,32 +97,14 @@ func (a *applier) leftOf(message string) (*session.PurgedLeft, *fault.Error) {
 // payloadEvents returns the events that hold payloads of key: by cursor, each one's payload without
 // them, nil where nothing remains.
 func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
-	v, s := a.v, a.s
-	rows, err := v.loadBounded(&session.ReadSet{PayloadEvents: map[string]string{s.row.ID: key}})
-	switch {
-	case err != nil && err.Code == fault.TooLarge: // smaller puts would only add to the log
-		return nil, fault.TooLarge.With("purging %s needs more than %d bytes of the log in memory, the limit: purge it in a batch of its own; if it is, trim old events first (serve --keep-log), or delete the session", key, v.readLimit)
-	case err != nil:
+	events, err := a.v.PayloadEvents(a.s, key)
+	if err != nil {
 		return nil, err
 	}
-	v.countRead(int(min((s.before.Cursor-s.before.Base)*scanCost, uint64(v.readLimit)))) // the log is scanned
 	touched := map[uint64][]byte{}
-	for _, e := range rows.PayloadEvents[s.row.ID] {
-		if left, purged := s.purged[e.Cursor]; purged {
-			if left == nil {
-				continue
-			}
-			e.Payload = left
-		}
+	for _, e := range events {
 		if err := a.notePurged(touched, e, key); err != nil {
 			return nil, err
-		}
-	}
-	for _, e := range s.events {
-		if session.HoldsPayload(e, key) && e.Payload != nil {
-			if err := a.notePurged(touched, e, key); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return touched, nil
@@ -165,42 +147,4 @@ func stripEntry(e *session.Event, key, salt string) (left []byte, had bool, err 
 		p.Salt = salt
 	}
 	return rawjson.Encode(p), true, nil
-}
-
-// purge replaces the payload of the event at cursor by left. An event of this group, which is
-// written and published at the group's end, is replaced in the view; a stored one is changed in the
-// database.
-func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
-	v.groupBytes += len(left)
-	if cursor > s.before.Cursor {
-		i := cursor - s.before.Cursor - 1
-		old := s.events[i]
-		freed := int64(len(old.Payload) - len(left))
-		v.journalUndo(func() {
-			s.events[i] = old
-			s.row.Bytes += freed
-		})
-		s.row.Bytes -= freed
-		next := *old
-		next.Payload = left
-		s.events[i] = &next
-		return
-	}
-	old, known := s.purged[cursor]
-	v.journalUndo(func() {
-		if known {
-			s.purged[cursor] = old
-		} else {
-			delete(s.purged, cursor)
-		}
-	})
-	s.purged[cursor] = left
-}
-
-// discardPurges drops the session's pending purges of stored events, if all payloads are removed
-// with the session: the bytes they free are counted already.
-func (v *view) discardPurges(s *sessionView) {
-	purged := s.purged
-	v.journalUndo(func() { s.purged = purged })
-	s.purged = map[uint64][]byte{}
 }

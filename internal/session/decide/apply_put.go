@@ -8,6 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 func (o *opPut) apply(a *applier) (result, *fault.Error) {
@@ -33,9 +34,9 @@ func (o *opPut) put(a *applier) (result, *fault.Error) {
 
 // putValue puts a whole value, unless the key holds it already. checked says that its kind may have a
 // schema.
-func (a *applier) putValue(slot *entryState, key string, schema uint32, payload []byte, textLen uint64, checked bool) (result, *fault.Error) {
-	e := slabAlloc(&a.v.entrySlab)
-	*e = session.Entry{Session: a.s.row.ID, Key: key, Schema: schema, Sum: session.SumOf(payload), Payload: payload, TextLen: textLen}
+func (a *applier) putValue(slot *view.EntryState, key string, schema uint32, payload []byte, textLen uint64, checked bool) (result, *fault.Error) {
+	e := a.v.NewEntry()
+	*e = session.Entry{Session: a.s.Row.ID, Key: key, Schema: schema, Sum: session.SumOf(payload), Payload: payload, TextLen: textLen}
 	equal, err := a.equal(slot, e)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 			return nil, err
 		}
 	}
-	if slot.entry == nil && session.HeadOf(key) == key { // a new message
+	if slot.Entry == nil && session.HeadOf(key) == key { // a new message
 		if err := a.settle(); err != nil {
 			return nil, err
 		}
@@ -56,15 +57,15 @@ func (a *applier) putValue(slot *entryState, key string, schema uint32, payload 
 	a.endLapsed(key)
 	ev := a.emitWithSum(session.MethodPut, key, schema, payload, e.Sum)
 	e.Cursor, e.Since = ev.Cursor, ev.Cursor
-	a.v.put(a.s, e, ev, 0, writeInEvent)
+	a.v.Put(a.s, e, ev, 0, view.WriteInEvent)
 	return a.changed(), nil
 }
 
 // guarded returns the state of a key without its payload, or Conflict: with the cursor of the key's
 // claim if the op does not come from its owner and name it, else with that of its value's last change
 // if that is not the expected one.
-func (a *applier) guarded(key string, g guard) (*entryState, *fault.Error) {
-	slot, err := a.v.entryMeta(a.s, key)
+func (a *applier) guarded(key string, g guard) (*view.EntryState, *fault.Error) {
+	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +77,8 @@ func (a *applier) guarded(key string, g guard) (*entryState, *fault.Error) {
 		return slot, nil
 	}
 	at := uint64(0)
-	if slot.entry != nil {
-		at = slot.entry.Changed()
+	if slot.Entry != nil {
+		at = slot.Entry.Changed()
 	}
 	switch {
 	case at == want.cursor:
@@ -92,15 +93,15 @@ func (a *applier) guarded(key string, g guard) (*entryState, *fault.Error) {
 
 // equal reports whether a key holds e already. A part with deltas is read whole only if its length
 // permits equality; one that is too large to read is replaced.
-func (a *applier) equal(slot *entryState, e *session.Entry) (bool, *fault.Error) {
-	old := slot.entry
+func (a *applier) equal(slot *view.EntryState, e *session.Entry) (bool, *fault.Error) {
+	old := slot.Entry
 	if old == nil || old.Schema != e.Schema || old.TextLen != e.TextLen {
 		return false, nil
 	}
 	if old.LastAppend == 0 {
 		return old.Sum == e.Sum, nil
 	}
-	old, err := a.v.value(a.s, e.Key)
+	old, err := a.v.Value(a.s, e.Key)
 	if err != nil && err.Code == fault.TooLarge {
 		return false, nil
 	}
@@ -126,14 +127,14 @@ func (o *opRemove) remove(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if slot.entry == nil {
+	if slot.Entry == nil {
 		return a.unchanged(), nil
 	}
 	if o.key.Kind == session.KeyMessage {
-		if r := &a.s.row.Revert; r.Message() == o.key.Message { // the message stays of which parts are hidden
+		if r := &a.s.Row.Revert; r.Message() == o.key.Message { // the message stays of which parts are hidden
 			return nil, errReverted("a part of "+key, r, a.grant)
 		}
-		t, err := a.v.turn(a.s, o.key.Message)
+		t, err := a.v.Turn(a.s, o.key.Message)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +144,7 @@ func (o *opRemove) remove(a *applier) (result, *fault.Error) {
 	}
 	a.endLapsed(key)
 	a.emit(session.MethodRemove, key, 1, emptyPayload)
-	a.v.drop(a.s, key)
+	a.v.Drop(a.s, key)
 	a.endCompaction(key)
 	return a.changed(), nil
 }
@@ -167,7 +168,7 @@ func (a *applier) edit(key string, want guard, schema uint32, method string, cha
 	if err != nil {
 		return nil, err
 	}
-	old, err := a.v.value(a.s, key)
+	old, err := a.v.Value(a.s, key)
 	if err != nil {
 		return nil, err
 	}
@@ -190,22 +191,22 @@ func (a *applier) edit(key string, want guard, schema uint32, method string, cha
 	if old == nil || bytes.Equal(value, change) {
 		return a.putValue(slot, key, schema, value, 0, true)
 	}
-	e := slabAlloc(&a.v.entrySlab)
-	*e = session.Entry{Session: a.s.row.ID, Key: key, Since: old.Since, Schema: schema, Sum: session.SumOf(value), Payload: value}
+	e := a.v.NewEntry()
+	*e = session.Entry{Session: a.s.Row.ID, Key: key, Since: old.Since, Schema: schema, Sum: session.SumOf(value), Payload: value}
 	if e.Sum == old.Sum && e.Schema == old.Schema {
 		return a.unchanged(), nil
 	}
 	if err := a.checkValue(key, value); err != nil {
 		return nil, err
 	}
-	write, err := storeEdit(slot, e, old, made)
+	write, err := view.StoreEdit(slot, e, old, made)
 	if err != nil {
 		return nil, err
 	}
 	a.endLapsed(key)
 	ev := a.emit(method, key, schema, change)
 	e.Cursor = ev.Cursor
-	a.v.put(a.s, e, ev, 0, write)
+	a.v.Put(a.s, e, ev, 0, write)
 	return a.changed(), nil
 }
 

@@ -41,18 +41,18 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	there, err := a.v.grant(o.mint.ID)
+	there, err := a.v.Grant(o.mint.ID)
 	if err != nil {
 		return nil, err
 	}
 	if there != nil && !o.idempotent {
 		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
-	now := a.v.now
+	now := a.v.Now
 	if there != nil {
 		now = there.Created
 	}
-	g, err := capability.Mint(a.grant, o.mint, a.s.row.Epoch, now)
+	g, err := capability.Mint(a.grant, o.mint, a.s.Row.Epoch, now)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Children: g.Children, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
 		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
-	a.v.mint(g)
+	a.v.Mint(g)
 	if o.public {
-		a.v.grants[g.ID].public = true
+		a.v.MarkPublic(g.ID)
 	}
 	a.audit(capability.AuditShare, g.ID)
 	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
@@ -93,15 +93,15 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	target, err := a.v.grant(o.ref)
+	target, err := a.v.Grant(o.ref)
 	if err != nil {
 		return nil, err
 	}
-	if target == nil || target.Target != a.s.row.ID {
+	if target == nil || target.Target != a.s.Row.ID {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
 	if !a.grant.Owner {
-		mine, err := a.v.descends(o.ref, a.grant.ID)
+		mine, err := a.v.Descends(o.ref, a.grant.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -119,14 +119,14 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.v.withdrawUnder(a.s, a.grant, o.ref); err != nil {
+	if err := withdrawUnder(a.v, a.s, a.grant, o.ref); err != nil {
 		return nil, err
 	}
 	ev := a.emit(session.MethodRevoke, session.RefKey(o.ref), 1, rawjson.Encode(revokePayload{o.ref}))
-	if err := a.v.revoke(session.RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
+	if err := a.v.Revoke(session.RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.Now, Cut: ev.Cursor}); err != nil {
 		return nil, err
 	}
-	a.v.changeRow(a.s).AuthGen++
+	a.v.ChangeRow(a.s).AuthGen++
 	a.audit(capability.AuditRevoke, o.ref)
 	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
 	cut.Children, cut.ChildrenCount = a.cutChildren(children, o.ref)
@@ -155,12 +155,12 @@ func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
 	if err := a.withdrawShared(); err != nil {
 		return nil, err
 	}
-	next := a.s.row.Epoch + 1
+	next := a.s.Row.Epoch + 1
 	ev := a.emit(session.MethodBumpEpoch, "epoch", 1, rawjson.Encode(epochPayload{next}))
-	row := a.v.changeRow(a.s)
+	row := a.v.ChangeRow(a.s)
 	row.Epoch, row.AuthGen = next, row.AuthGen+1
 	a.audit(capability.AuditBump, "")
 	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
-	cut.Children, cut.ChildrenCount = a.cutChildren(children, a.s.row.ID)
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, a.s.Row.ID)
 	return epochResult{cut, next}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 func (o *opAsk) apply(a *applier) (result, *fault.Error) {
@@ -21,19 +22,19 @@ func (o *opAsk) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.MissingRight.With("the ref asks only %s, and this is a %s: ask for one that covers it", capability.KindsText(a.grant.AskKinds), o.kind)
 	}
 	key := session.RequestKey(o.id)
-	there, err := a.v.entryMeta(a.s, key)
+	there, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	if there.entry != nil {
+	if there.Entry != nil {
 		return o.again(a, key)
 	}
 	if o.message != "" {
-		head, err := a.v.entryMeta(a.s, session.MessageKey(o.message))
+		head, err := a.v.EntryMeta(a.s, session.MessageKey(o.message))
 		if err != nil {
 			return nil, err
 		}
-		if head.entry == nil {
+		if head.Entry == nil {
 			return nil, fault.NotFound.With("there is no message %s that the request could be about", fault.Clip(o.message))
 		}
 		if err := a.notHidden(session.MessageKey(o.message)); err != nil {
@@ -43,22 +44,22 @@ func (o *opAsk) apply(a *applier) (result, *fault.Error) {
 	if err := a.checkRequestLimits(); err != nil {
 		return nil, err
 	}
-	r := &session.OpenRequest{Session: a.s.row.ID, ID: o.id, Kind: o.kind, Ref: a.grant.ID, Message: o.message, Digest: session.SumOf(o.payload).String(), Choices: o.choiceIDs}
+	r := &session.OpenRequest{Session: a.s.Row.ID, ID: o.id, Kind: o.kind, Ref: a.grant.ID, Message: o.message, Digest: session.SumOf(o.payload).String(), Choices: o.choiceIDs}
 	if o.expiresIn != 0 {
-		r.Expires = a.v.now + o.expiresIn
+		r.Expires = a.v.Now + o.expiresIn
 	}
-	asked := requestPayload{Kind: o.kind, Message: o.message, Digest: r.Digest, Expires: r.Expires, By: a.by(), At: a.v.now}
+	asked := requestPayload{Kind: o.kind, Message: o.message, Digest: r.Digest, Expires: r.Expires, By: a.by(), At: a.v.Now}
 	if ends := a.grant.Expires; ends != 0 && (r.Expires == 0 || ends < r.Expires) {
 		r.Expires = ends // nobody under a dead ref waits for an answer
 	}
 	a.putRequest(there, key, withRaw(asked, "choices", o.choices, "payload", o.payload))
-	a.v.setRequest(a.s, r)
+	a.v.SetRequest(a.s, r)
 	return a.changed(), nil
 }
 
 // again answers the repetition of a request that is there: it changes nothing if it is the same, by the same ref.
 func (o *opAsk) again(a *applier, key string) (result, *fault.Error) {
-	e, err := a.v.value(a.s, key)
+	e, err := a.v.Value(a.s, key)
 	if err != nil {
 		return nil, err
 	}
@@ -76,56 +77,52 @@ func (a *applier) by() requestBy { return by(a.grant) }
 func by(g *capability.Grant) requestBy { return requestBy{g.ID, actorOf(g)} }
 
 // putRequest puts a value of a request, whose key's state is slot.
-func (a *applier) putRequest(slot *entryState, key string, payload []byte) *session.Event {
+func (a *applier) putRequest(slot *view.EntryState, key string, payload []byte) *session.Event {
 	ev := a.emit(session.MethodPut, key, 1, payload)
-	a.v.putRequest(a.s, slot, ev)
+	a.v.PutRequest(a.s, slot, ev)
 	return ev
-}
-
-func (v *view) putRequest(s *sessionView, slot *entryState, ev *session.Event) {
-	v.put(s, &session.Entry{Session: s.row.ID, Key: ev.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: 1, Sum: ev.Sum, Payload: ev.Payload}, ev, 0, writeInEvent)
 }
 
 // setState puts what became of a request by the op: r is its row from now on, with its claim if it has one.
 func (a *applier) setState(r *session.OpenRequest, next statePayload, answer []byte) *fault.Error {
 	key := session.RequestStateKey(r.ID)
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return err
 	}
 	who := a.by()
-	next.By, next.At = &who, a.v.now
+	next.By, next.At = &who, a.v.Now
 	a.putRequest(slot, key, withRaw(next, "payload", answer))
-	a.v.endOrKeep(a.s, r, next.State)
+	endOrKeep(a.v, a.s, r, next.State)
 	return nil
 }
 
 // setStateByItself is setState without an op: a rule, or the end of a ref, changed the request.
-func (v *view) setStateByItself(s *sessionView, r *session.OpenRequest, next statePayload, who *capability.Grant) *fault.Error {
+func setStateByItself(v *view.View, s *view.Session, r *session.OpenRequest, next statePayload, who *capability.Grant) *fault.Error {
 	key := session.RequestStateKey(r.ID)
-	slot, err := v.entryMeta(s, key)
+	slot, err := v.EntryMeta(s, key)
 	if err != nil {
 		return err
 	}
 	ev := &session.Event{Method: session.MethodPut, Key: key, Schema: 1}
-	if next.At = v.now; who != nil {
+	if next.At = v.Now; who != nil {
 		as := by(who)
 		next.By, ev.Ref, ev.Actor = &as, as.Ref, as.Actor
 	}
 	ev.Payload = rawjson.Encode(next)
-	v.emit(s, ev)
-	v.putRequest(s, slot, ev)
-	v.endOrKeep(s, r, next.State)
+	v.Emit(s, ev)
+	v.PutRequest(s, slot, ev)
+	endOrKeep(v, s, r, next.State)
 	return nil
 }
 
 // endOrKeep keeps the row of a request that is open or claimed, and ends it in any other state.
-func (v *view) endOrKeep(s *sessionView, r *session.OpenRequest, state session.RequestState) {
+func endOrKeep(v *view.View, s *view.Session, r *session.OpenRequest, state session.RequestState) {
 	if !state.Ended() {
-		v.setRequest(s, r)
+		v.SetRequest(s, r)
 		return
 	}
-	v.dropRequest(s, r.ID)
+	v.DropRequest(s, r.ID)
 }
 
 // request returns the row of a request that may be answered; the refusal says what became of any other.
@@ -133,17 +130,17 @@ func (a *applier) request(id string) (*session.OpenRequest, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	open, err := a.v.openRequests(a.s)
+	open, err := a.v.OpenRequests(a.s)
 	if err != nil {
 		return nil, err
 	}
 	if r := open[id]; r != nil {
-		if r.Expired(a.v.now) {
+		if r.Expired(a.v.Now) {
 			return nil, errEnded(id, session.RequestExpired, "")
 		}
 		return r, nil
 	}
-	e, err := a.v.value(a.s, session.RequestStateKey(id))
+	e, err := a.v.Value(a.s, session.RequestStateKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +174,7 @@ func (a *applier) answerable(id string) (*session.OpenRequest, *fault.Error) {
 // mine returns Conflict unless nobody works on a request and the op names no claim, or the op's stream does and it names
 // that claim.
 func (a *applier) mine(r *session.OpenRequest, named condition) *fault.Error {
-	c := r.Held(a.v.now)
+	c := r.Held(a.v.Now)
 	switch {
 	case c == nil && !named.set:
 		return nil
@@ -197,12 +194,12 @@ func (o *opClaim) claimRequest(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := r.Held(a.v.now)
+	c := r.Held(a.v.Now)
 	if c != nil && (c.Stream != a.outbox || c.Worker != o.worker) {
 		return nil, fault.Conflict.With("request %s is claimed by another, since cursor %d", r.ID, c.Cursor).Pos(c.Cursor)
 	}
 	next := *r
-	next.Claim = &session.RequestClaim{Cursor: a.s.row.Cursor + 1, Until: a.v.now + o.lease, Stream: a.outbox, Worker: o.worker}
+	next.Claim = &session.RequestClaim{Cursor: a.s.Row.Cursor + 1, Until: a.v.Now + o.lease, Stream: a.outbox, Worker: o.worker}
 	if c != nil {
 		next.Claim.Cursor = c.Cursor
 	}
@@ -218,7 +215,7 @@ func (o *opRelease) releaseRequest(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if c := r.Held(a.v.now); c != nil && c.Stream != a.outbox && c.Cursor == o.claim.cursor && r.Kind != session.KindPrompt && a.grant.Rights.Has(capability.Break) {
+	if c := r.Held(a.v.Now); c != nil && c.Stream != a.outbox && c.Cursor == o.claim.cursor && r.Kind != session.KindPrompt && a.grant.Rights.Has(capability.Break) {
 		// another's claim is broken
 	} else if err := a.mine(r, o.claim); err != nil {
 		return nil, err
@@ -268,7 +265,7 @@ func (o *opAnswer) apply(a *applier) (result, *fault.Error) {
 // again answers an answer that no ledger knows, and whose request is not open: it is the same by the same ref, and
 // changes nothing, or is refused.
 func (o *opAnswer) again(a *applier, refused *fault.Error) (result, *fault.Error) {
-	e, err := a.v.value(a.s, session.RequestStateKey(o.request))
+	e, err := a.v.Value(a.s, session.RequestStateKey(o.request))
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +283,7 @@ func (o *opWithdraw) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	if !a.grant.Owner {
-		mine, err := a.v.descends(r.Ref, a.grant.ID)
+		mine, err := a.v.Descends(r.Ref, a.grant.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -295,8 +292,8 @@ func (o *opWithdraw) apply(a *applier) (result, *fault.Error) {
 		}
 	}
 	next := statePayload{State: session.RequestWithdrawn, Reason: o.reason}
-	if c := r.Held(a.v.now); c != nil {
-		if a.v.now < c.Until {
+	if c := r.Held(a.v.Now); c != nil {
+		if a.v.Now < c.Until {
 			return nil, fault.Conflict.With("request %s is being worked on, since cursor %d: ask to stop it", r.ID, c.Cursor).Pos(c.Cursor)
 		}
 		next.State = session.RequestUnknown // its claimer is gone, and may have handed it over
@@ -310,7 +307,7 @@ func (o *opWithdraw) apply(a *applier) (result, *fault.Error) {
 // checkRequestLimits returns the reason that the current ref may not have one more open request: the op waits until
 // there is room.
 func (a *applier) checkRequestLimits() *fault.Error {
-	open, err := a.v.openRequests(a.s)
+	open, err := a.v.OpenRequests(a.s)
 	if err != nil {
 		return err
 	}
@@ -322,7 +319,7 @@ func (a *applier) checkRequestLimits() *fault.Error {
 	}
 	under := map[string]int{}
 	for _, r := range open {
-		line, err := a.v.lineage(a.s, r.Ref)
+		line, err := a.v.Lineage(a.s, r.Ref)
 		if err != nil {
 			return err
 		}
@@ -330,7 +327,7 @@ func (a *applier) checkRequestLimits() *fault.Error {
 			under[g.ID]++
 		}
 	}
-	line, err := a.v.lineage(a.s, a.grant.ID)
+	line, err := a.v.Lineage(a.s, a.grant.ID)
 	if err != nil {
 		return err
 	}
@@ -344,13 +341,13 @@ func (a *applier) checkRequestLimits() *fault.Error {
 
 // withdrawOpen withdraws the requests that nobody has claimed and of which gone says why, in the order of their ids:
 // who is whose doing it is.
-func (v *view) withdrawOpen(s *sessionView, who *capability.Grant, gone func(*session.OpenRequest) (string, *fault.Error)) *fault.Error {
-	open, err := v.openRequests(s)
+func withdrawOpen(v *view.View, s *view.Session, who *capability.Grant, gone func(*session.OpenRequest) (string, *fault.Error)) *fault.Error {
+	open, err := v.OpenRequests(s)
 	if err != nil {
 		return err
 	}
-	for _, r := range sortedRequests(open) {
-		if r.Held(v.now) != nil {
+	for _, r := range view.SortedRequests(open) {
+		if r.Held(v.Now) != nil {
 			continue
 		}
 		reason, err := gone(r)
@@ -360,7 +357,7 @@ func (v *view) withdrawOpen(s *sessionView, who *capability.Grant, gone func(*se
 		if reason == "" {
 			continue
 		}
-		if err := v.setStateByItself(s, r, statePayload{State: session.RequestWithdrawn, Reason: reason}, who); err != nil {
+		if err := setStateByItself(v, s, r, statePayload{State: session.RequestWithdrawn, Reason: reason}, who); err != nil {
 			return err
 		}
 	}
@@ -369,13 +366,13 @@ func (v *view) withdrawOpen(s *sessionView, who *capability.Grant, gone func(*se
 
 // withdrawUnder withdraws what was asked under a ref that is about to end and those minted below it, or under all refs of
 // a session if ended is its id.
-func (v *view) withdrawUnder(s *sessionView, who *capability.Grant, ended string) *fault.Error {
+func withdrawUnder(v *view.View, s *view.Session, who *capability.Grant, ended string) *fault.Error {
 	known := map[string]bool{ended: true}
-	return v.withdrawOpen(s, who, func(r *session.OpenRequest) (string, *fault.Error) {
+	return withdrawOpen(v, s, who, func(r *session.OpenRequest) (string, *fault.Error) {
 		under := capability.Target(r.Ref) == ended
 		if !under {
 			var err *fault.Error
-			if under, err = v.descendsFrom(r.Ref, known); err != nil {
+			if under, err = v.DescendsFrom(r.Ref, known); err != nil {
 				return "", err
 			}
 		}
@@ -388,8 +385,8 @@ func (v *view) withdrawUnder(s *sessionView, who *capability.Grant, ended string
 
 // withdrawReplaced withdraws what was asked under a ref that is about to be replaced. What was asked under those made from it
 // goes on, as they do.
-func (v *view) withdrawReplaced(s *sessionView, who *capability.Grant, ref string) *fault.Error {
-	return v.withdrawOpen(s, who, func(r *session.OpenRequest) (string, *fault.Error) {
+func withdrawReplaced(v *view.View, s *view.Session, who *capability.Grant, ref string) *fault.Error {
+	return withdrawOpen(v, s, who, func(r *session.OpenRequest) (string, *fault.Error) {
 		if r.Ref != ref {
 			return "", nil
 		}
@@ -399,9 +396,9 @@ func (v *view) withdrawReplaced(s *sessionView, who *capability.Grant, ref strin
 
 // withdrawShared withdraws what was asked under refs that end with the session's epoch.
 func (a *applier) withdrawShared() *fault.Error {
-	return a.v.withdrawOpen(a.s, a.grant, func(r *session.OpenRequest) (string, *fault.Error) {
-		g, err := a.v.grant(r.Ref)
-		if err != nil || g == nil || g.Target != a.s.row.ID || g.Owner {
+	return withdrawOpen(a.v, a.s, a.grant, func(r *session.OpenRequest) (string, *fault.Error) {
+		g, err := a.v.Grant(r.Ref)
+		if err != nil || g == nil || g.Target != a.s.Row.ID || g.Owner {
 			return "", err
 		}
 		return "the ref that it was asked under was revoked", nil
@@ -410,12 +407,12 @@ func (a *applier) withdrawShared() *fault.Error {
 
 // withdrawHidden withdraws what is about messages that r hides.
 func (a *applier) withdrawHidden(r *session.Revert) *fault.Error {
-	return a.v.withdrawOpen(a.s, a.grant, func(q *session.OpenRequest) (string, *fault.Error) {
+	return withdrawOpen(a.v, a.s, a.grant, func(q *session.OpenRequest) (string, *fault.Error) {
 		if q.Message == "" {
 			return "", nil
 		}
-		head, err := a.v.entryMeta(a.s, session.MessageKey(q.Message))
-		if err != nil || head.entry == nil || !r.Hides(head.entry, head.entry) {
+		head, err := a.v.EntryMeta(a.s, session.MessageKey(q.Message))
+		if err != nil || head.Entry == nil || !r.Hides(head.Entry, head.Entry) {
 			return "", err
 		}
 		return "what it is about was reverted", nil
@@ -424,7 +421,7 @@ func (a *applier) withdrawHidden(r *session.Revert) *fault.Error {
 
 // withdrawOfTurn withdraws what a turn that has ended was asked, or has asked.
 func (a *applier) withdrawOfTurn(message string) *fault.Error {
-	return a.v.withdrawOpen(a.s, a.grant, func(r *session.OpenRequest) (string, *fault.Error) {
+	return withdrawOpen(a.v, a.s, a.grant, func(r *session.OpenRequest) (string, *fault.Error) {
 		if r.Message != message || r.Kind == session.KindPrompt {
 			return "", nil
 		}
@@ -438,32 +435,32 @@ func (a *applier) withdrawPurged(key string) *fault.Error {
 	if !ok {
 		return nil
 	}
-	open, err := a.v.openRequests(a.s)
+	open, err := a.v.OpenRequests(a.s)
 	switch r := open[id]; {
 	case err != nil || r == nil:
 		return err
 	case state:
 		return fault.Conflict.With("request %s is open: withdraw it first", fault.Clip(id))
 	default:
-		return a.v.setStateByItself(a.s, r, statePayload{State: session.RequestWithdrawn, Reason: "what it asked was purged"}, a.grant)
+		return setStateByItself(a.v, a.s, r, statePayload{State: session.RequestWithdrawn, Reason: "what it asked was purged"}, a.grant)
 	}
 }
 
 // lapseRequests ends the session's requests that have expired, and opens again those whose claim's lease is over.
-func (v *view) lapseRequests(s *sessionView) {
-	open, err := v.openRequests(s)
+func lapseRequests(v *view.View, s *view.Session) {
+	open, err := v.OpenRequests(s)
 	if err != nil {
-		return // v.storeErr is set
+		return // v.err says why
 	}
-	for _, r := range sortedRequests(open) {
+	for _, r := range view.SortedRequests(open) {
 		switch due := r.Due(); {
-		case due == 0 || due > v.now:
+		case due == 0 || due > v.Now:
 		case r.Claim != nil:
 			next := *r
 			next.Claim = nil
-			v.setStateByItself(s, &next, statePayload{State: session.RequestOpen, Reason: "the lease of its claim is over"}, nil)
+			setStateByItself(v, s, &next, statePayload{State: session.RequestOpen, Reason: "the lease of its claim is over"}, nil)
 		default:
-			v.setStateByItself(s, r, statePayload{State: session.RequestExpired}, nil)
+			setStateByItself(v, s, r, statePayload{State: session.RequestExpired}, nil)
 		}
 	}
 }

@@ -45,13 +45,13 @@ func (a *applier) mayChangeSchema(do op) *fault.Error {
 // kind. It has nothing of the value, or outcomes would.
 func (a *applier) checkValue(key string, value []byte) *fault.Error {
 	name := session.SchemaKey(key)
-	slot, err := a.v.entryMeta(a.s, name)
-	if err != nil || slot.entry == nil {
+	slot, err := a.v.EntryMeta(a.s, name)
+	if err != nil || slot.Entry == nil {
 		return err
 	}
-	schema := schemas.Find(slot.entry.Sum)
+	schema := schemas.Find(slot.Entry.Sum)
 	if schema == nil {
-		e, err := a.v.value(a.s, name)
+		e, err := a.v.Value(a.s, name)
 		if err != nil {
 			return err
 		}

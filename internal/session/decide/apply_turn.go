@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 func (o *opBegin) apply(a *applier) (result, *fault.Error) {
@@ -18,7 +19,7 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err := a.notHidden(session.MessageKey(o.message)); err != nil {
 		return nil, err
 	}
-	t, err := a.v.turn(a.s, o.message)
+	t, err := a.v.Turn(a.s, o.message)
 	if err != nil {
 		return nil, err
 	}
@@ -30,16 +31,16 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := session.MessageKey(o.message)
-	if _, err := a.v.entryMeta(a.s, key); err != nil {
+	if _, err := a.v.EntryMeta(a.s, key); err != nil {
 		return nil, err
 	}
 	if err := a.settle(); err != nil {
 		return nil, err
 	}
 	ev := a.emit(session.MethodBegin, key, o.schema, o.payload)
-	a.v.put(a.s, &session.Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, writeInEvent)
-	a.v.setTurn(a.s, session.Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
-	a.v.markOrphans(a.s)
+	a.v.Put(a.s, &session.Entry{Session: a.s.Row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, view.WriteInEvent)
+	a.v.SetTurn(a.s, session.Turn{Session: a.s.Row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
+	a.v.MarkOrphans(a.s)
 	return a.changed(), nil
 }
 
@@ -66,7 +67,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if err := a.notHidden(o.key.String()); err != nil {
 		return nil, err
 	}
-	t, err := a.v.turn(a.s, o.key.Message)
+	t, err := a.v.Turn(a.s, o.key.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +78,11 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream")
 	}
 	key := o.key.String()
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	switch e := slot.entry; {
+	switch e := slot.Entry; {
 	case e == nil:
 		return nil, fault.NotFound.With("there is no part %s: put it first", key)
 	case a.predatesRef(e):
@@ -98,8 +99,8 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if t.Orphan { // other ops of the stream do not renew it
 		a.renewLease(t)
 	}
-	ev := a.emit(session.MethodAppendText, key, slot.entry.Schema, rawjson.Encode(deltaPayload{o.offset, o.text}))
-	a.v.appendText(a.s, key, slot, o.text, ev.Cursor)
+	ev := a.emit(session.MethodAppendText, key, slot.Entry.Schema, rawjson.Encode(deltaPayload{o.offset, o.text}))
+	a.v.AppendText(a.s, key, slot, o.text, ev.Cursor)
 	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
 }
 
@@ -113,7 +114,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	t, err := a.v.turn(a.s, o.message)
+	t, err := a.v.Turn(a.s, o.message)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	case t.Outbox != a.outbox && (o.step != session.StepAbort || !a.grant.Rights.Has(capability.Revoke)):
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
-	case !o.endsOnly() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, session.MethodFinalize) != nil:
+	case !o.endsOnly() && capability.Check(a.grant, a.s.Row.Epoch, a.v.Now, capability.Append, session.MethodFinalize) != nil:
 		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give only the message and the status")
 	}
 	if err := a.notHidden(session.MessageKey(o.message)); err != nil {
@@ -147,7 +148,7 @@ func (o *opFinalize) end(a *applier, t *session.Turn, status session.TurnStatus)
 	for _, e := range entries {
 		payload.Entries = append(payload.Entries, session.EntryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload), Since: e.Since})
 	}
-	if next := a.s.row.Cursor + 1; payload.EmbedsOlder(next) {
+	if next := a.s.Row.Cursor + 1; payload.EmbedsOlder(next) {
 		payload.Salt = a.salt(next)
 	}
 	text := rawjson.Encode(payload)
@@ -158,11 +159,11 @@ func (o *opFinalize) end(a *applier, t *session.Turn, status session.TurnStatus)
 	for i := range entries {
 		e := &entries[i]
 		e.Cursor = ev.Cursor
-		a.v.put(a.s, e, ev, i, writeWhole)
+		a.v.Put(a.s, e, ev, i, view.WriteWhole)
 	}
 	end := *t
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
-	a.v.setTurn(a.s, end)
+	a.v.SetTurn(a.s, end)
 	return a.withdrawOfTurn(o.message)
 }
 
@@ -175,13 +176,13 @@ func (o *opFinalize) endsOnly() bool {
 // the message first, then by key. The Since of each is that of the value it continues, or this
 // event's cursor if the value was given whole.
 func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
-	now := a.s.row.Cursor + 1
-	message := session.Entry{Session: a.s.row.ID, Key: session.MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
-	if _, err := a.v.entryMeta(a.s, message.Key); err != nil {
+	now := a.s.Row.Cursor + 1
+	message := session.Entry{Session: a.s.Row.ID, Key: session.MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
+	if _, err := a.v.EntryMeta(a.s, message.Key); err != nil {
 		return nil, err
 	}
 	if o.payload == nil {
-		old, err := a.v.value(a.s, message.Key)
+		old, err := a.v.Value(a.s, message.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -193,11 +194,11 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 		}
 		message.Payload, message.Schema, message.Since = old.Payload, old.Schema, old.Since
 	}
-	message.Payload = finalizeMessage(message.Payload, o, a.v.now)
+	message.Payload = finalizeMessage(message.Payload, o, a.v.Now)
 	message.Sum = session.SumOf(message.Payload)
 	entries := []session.Entry{message}
 
-	keys, err := a.v.keysWithPrefix(a.s, session.PartPrefix(o.message))
+	keys, err := a.v.KeysWithPrefix(a.s, session.PartPrefix(o.message))
 	if err != nil {
 		return nil, err
 	}
@@ -211,9 +212,9 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 	keys = slices.Compact(keys)
 	at := o.completed
 	if at == 0 {
-		at = uint64(a.v.now)
+		at = uint64(a.v.Now)
 	}
-	olds, err := a.v.values(a.s, keys)
+	olds, err := a.v.Values(a.s, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +223,7 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 			if given[key] == nil && a.predatesRef(olds[i]) {
 				return nil, a.errNotShown(key)
 			}
-			if e.Session = a.s.row.ID; given[key] != nil {
+			if e.Session = a.s.Row.ID; given[key] != nil {
 				e.Since = now
 			}
 			entries = append(entries, e)

@@ -7,6 +7,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -21,15 +22,15 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 	if a.op != nil {
 		row.Op = a.op.OpID
 	}
-	a.v.audit = append(a.v.audit, row)
+	a.v.AddAudit(row)
 	if a.sub.Manage {
-		a.v.audit = append(a.v.audit, inSpace(row))
+		a.v.AddAudit(inSpace(row))
 	}
 }
 
 // auditRow returns a row with the current time; under is its ref, which may be nil.
 func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *capability.AuditRow {
-	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: act, Ref: a.sub.Ref, Cursor: a.s.row.Cursor, Peer: a.sub.Peer}
+	row := &capability.AuditRow{Target: a.s.Row.ID, At: a.v.Now, Act: act, Ref: a.sub.Ref, Cursor: a.s.Row.Cursor, Peer: a.sub.Peer}
 	if under != nil {
 		row.Ref, row.Actor = under.ID, under.Actor
 	}
@@ -41,8 +42,8 @@ func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *ca
 // only counted, since their ref has reached its number of rows.
 func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capability.AuditRow) {
 	var under *capability.Grant
-	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && (slot.grant.Target == a.s.row.ID || a.sub.Manage || a.sub.Reach) {
-		under = slot.grant
+	if slot := a.v.Grants[a.sub.Ref]; slot != nil && slot.Grant != nil && (slot.Grant.Target == a.s.Row.ID || a.sub.Manage || a.sub.Reach) {
+		under = slot.Grant
 	}
 	room := -1 // rows permitted; -1: DenialRows was not called yet
 	rows := 0
@@ -75,7 +76,7 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capab
 			row.Subject = "" // may be of many methods
 		}
 		if rows <= room || room > maxDenialRows {
-			a.v.audit = append(a.v.audit, row)
+			a.v.AddAudit(row)
 			continue
 		}
 		row.Op, row.Cursor, row.At = "", 0, 0 // of many ops
@@ -95,18 +96,18 @@ func methodName(name string) string {
 
 // rollBackRefused undoes a direct call's changes since before, audits its refusal if it is for lack
 // of authority, and returns it.
-func (a *applier) rollBackRefused(before savepoint, method string, err *fault.Error) *fault.Error {
-	a.v.rollback(before)
+func (a *applier) rollBackRefused(before view.Savepoint, method string, err *fault.Error) *fault.Error {
+	a.v.Rollback(before)
 	if !err.Code.Authority() {
 		return err
 	}
 	var under *capability.Grant
-	if slot := a.v.grants[a.sub.Ref]; slot != nil {
-		under = slot.grant
+	if slot := a.v.Grants[a.sub.Ref]; slot != nil {
+		under = slot.Grant
 	}
 	row := a.auditRow(capability.AuditDenial, under)
 	row.Subject, row.Reason = method, err.Code
-	a.v.audit = append(a.v.audit, row)
+	a.v.AddAudit(row)
 	return err
 }
 
@@ -131,13 +132,13 @@ next:
 		grant := a.grant
 		if grant == nil || grant.ID != id {
 			grant = nil
-			if slot := a.v.grants[id]; slot != nil {
-				grant = slot.grant
+			if slot := a.v.Grants[id]; slot != nil {
+				grant = slot.Grant
 			}
 		}
 		use := Use{Ref: id, Method: method, Count: 1}
 		if a.sub.Reach {
-			use.Session = a.s.row.ID
+			use.Session = a.s.Row.ID
 		}
 		if grant != nil {
 			use.Actor = grant.Actor

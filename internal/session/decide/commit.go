@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -27,31 +28,33 @@ import (
 // Commit has no state: it may be called from many goroutines with a tx each, and again with another
 // tx after a failure.
 func Commit(ctx context.Context, tx session.Tx, subs []Submission, cfg Config) ([]Answer, *session.Published, error) {
-	v := newView(ctx, tx, cfg.readBytes())
-	if err := v.loadLocked(initialReadSet(subs), endingsOf(subs)); err != nil {
+	v := view.New(ctx, tx, cfg.readBytes())
+	if err := loadLocked(ctx, tx, v, initialReadSet(subs), endingsOf(subs)); err != nil {
 		return nil, nil, err
 	}
 	if w := recordReadSet(v, subs); w != nil {
-		if err := v.load(w, false); err != nil {
+		if err := v.Load(w, false); err != nil {
 			return nil, nil, err
 		}
 	}
 	answers := make([]Answer, len(subs))
+	var found divergences
 	for i := range subs {
 		a := newApplier(v, &subs[i], &cfg)
+		a.diverged = &found
 		if err := a.submit(&answers[i]); err != nil {
 			answers[i] = Answer{Err: err, Fork: a.fork}
 		}
-		v.readBytes = 0
-		if v.storeErr != nil {
-			return nil, nil, v.storeErr
+		v.ResetRead()
+		if err := v.Err(); err != nil {
+			return nil, nil, err
 		}
 		if a.mayLearnCursor(&answers[i]) {
-			answers[i].Cursor = a.s.row.Cursor
+			answers[i].Cursor = a.s.Row.Cursor
 		}
-		v.journal = v.journal[:0] // changes of earlier submissions are final
+		v.Settle() // changes of earlier submissions are final
 	}
-	changes, published := v.changes()
+	changes, published := v.Changes()
 	if changes != nil {
 		crashpoint.Hit(crashpoint.ServerDecided)
 		if err := tx.Save(ctx, changes); err != nil {
@@ -61,8 +64,8 @@ func Commit(ctx context.Context, tx session.Tx, subs []Submission, cfg Config) (
 	return answers, published, nil
 }
 
-func newApplier(v *view, sub *Submission, cfg *Config) *applier {
-	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
+func newApplier(v *view.View, sub *Submission, cfg *Config) *applier {
+	return &applier{v: v, s: v.Sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
 		args: argReader{jsonChecked: true, serverOp: sub.Direct != nil}}
 }
 
@@ -82,35 +85,36 @@ func (a *applier) mayLearnCursor(answer *Answer) bool {
 
 // submit decides one submission; the error refuses the call as a whole.
 func (a *applier) submit(out *Answer) *fault.Error {
-	if a.s.row.Forgotten {
+	if a.s.Row.Forgotten {
 		return a.forgotten(out)
 	}
 	if a.sub.Direct != nil {
 		return a.direct(out)
 	}
 	b := &a.sub.Batch
-	if a.v.groupBytes > a.v.readLimit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
-		return fault.Overloaded.With("other calls of the same group used %d bytes already: send it again", a.v.groupBytes)
+	if a.v.Exhausted() && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
+		return fault.Overloaded.With("other calls of the same group used %d bytes already: send it again", a.v.Used())
 	}
-	st := a.v.streams[session.StreamKey{Session: b.Session, Outbox: b.Outbox}]
+	st := a.v.Streams[session.StreamKey{Session: b.Session, Outbox: b.Outbox}]
 	if st == nil {
 		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
 	}
 	if a.sub.Ack {
-		return st.pruneAcked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
+		raised, err := ledger.Acknowledge(&st.Row, b.Incarnation, b.AckedThrough, st.History.Record)
+		return pruneAcked(st, raised, err)
 	}
-	if err := a.v.diverged(a.sub.Opening); err != nil {
+	if err := a.diverged.of(a.sub.Opening); err != nil {
 		return err
 	}
-	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
+	outcomes, err := ledger.Admit(&st.Row, b, st.History.Record)
 	switch {
 	case err != nil:
-		a.v.noteDiverged(a.sub.Opening, err)
+		a.diverged.note(a.sub.Opening, err)
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
-	case st.atUnackedLimit(b, a.cfg.Limits.UnackedOps):
-		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the maximum: acknowledge those you have stored, then send this again", st.unacked(b))
+	case atUnackedLimit(st, b, a.cfg.Limits.UnackedOps):
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the maximum: acknowledge those you have stored, then send this again", unacked(st, b))
 	default:
 		if err := a.checkQuota(estimateGrowth(b.Ops)); err != nil {
 			return err
@@ -122,34 +126,35 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		out.Denied = denied
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
-	return st.pruneAcked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+	raised, err := ledger.AckThrough(&st.Row, b.AckedThrough, st.History.Record)
+	return pruneAcked(st, raised, err)
 }
 
 // atUnackedLimit reports whether the outcomes of b would exceed the unacknowledged outcomes that
 // are kept.
-func (st *streamView) atUnackedLimit(b *ledger.Batch, most int) bool {
-	unacked := st.unacked(b)
-	if st.row.ReadOnlyRef != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > session.MaxReadOnlyUnacked {
+func atUnackedLimit(st *view.Stream, b *ledger.Batch, most int) bool {
+	unacked := unacked(st, b)
+	if st.Row.ReadOnlyRef != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > session.MaxReadOnlyUnacked {
 		return true
 	}
 	return unacked >= uint64(most)
 }
 
 // unacked returns how many outcomes are not acknowledged, including by b.
-func (st *streamView) unacked(b *ledger.Batch) uint64 {
-	return st.row.LastSeq - max(st.row.AckedThrough, b.AckedThrough)
+func unacked(st *view.Stream, b *ledger.Batch) uint64 {
+	return st.Row.LastSeq - max(st.Row.AckedThrough, b.AckedThrough)
 }
 
 // decide decides a new batch.
-func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
-	before := a.v.savepoint()
-	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
+func (a *applier) decide(st *view.Stream, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
+	before := a.v.Savepoint()
+	rec, err := ledger.Decide(&st.Row, b, st.History.Outcome, a.cfg.Limits.Limits, a)
 	if err != nil {
-		a.v.rollback(before)
+		a.v.Rollback(before)
 		return nil, nil, err
 	}
-	st.history.Add(rec)
-	st.records = append(st.records, rec)
+	st.History.Add(rec)
+	st.Records = append(st.Records, rec)
 	denied = a.denials(b, rec)
 	if a.authorized { // a batch that was rolled back has renewed nothing
 		if err := a.renewLeases(); err != nil {
@@ -160,9 +165,9 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, d
 }
 
 // pruneAcked drops the history that the client has acknowledged, if raised.
-func (st *streamView) pruneAcked(raised bool, err *fault.Error) *fault.Error {
+func pruneAcked(st *view.Stream, raised bool, err *fault.Error) *fault.Error {
 	if raised {
-		st.history.Prune(st.row.AckedThrough)
+		st.History.Prune(st.Row.AckedThrough)
 	}
 	return err
 }
@@ -185,14 +190,14 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Epoch:
 		name, do = session.MethodBumpEpoch, &opBumpEpoch{}
 	}
-	before := a.v.savepoint()
+	before := a.v.Savepoint()
 	err := a.authorizeRef(methods[name], name, 0)
 	switch { // refusals here need no read of the database
 	case err != nil:
 	case name == session.MethodRevoke && capability.Target(d.Ref) == "":
 		err = fault.NotFound.With("this session has no such ref")
-	case d.Share != nil && capability.Target(d.Share.ID) != a.s.row.ID:
-		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.row.ID)
+	case d.Share != nil && capability.Target(d.Share.ID) != a.s.Row.ID:
+		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.Row.ID)
 	case d.Share != nil:
 		if err = checkShare(d.Share); err == nil && a.cfg.Features != nil {
 			err = session.CheckFeatures(MintFeatures(d.Share), a.cfg.Features())
@@ -218,7 +223,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case epochResult:
 		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
 	}
-	out.Epoch = a.s.row.Epoch
+	out.Epoch = a.s.Row.Epoch
 	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: name, Count: 1}}
 	return nil
 }

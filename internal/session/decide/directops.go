@@ -26,7 +26,7 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 	if err := a.checkQuota(estimateGrowth(ops)); err != nil {
 		return err
 	}
-	before := a.v.savepoint()
+	before := a.v.Savepoint()
 	reverts, err := a.beginSync(ops)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 	if err := a.endSync(&reverts); err != nil {
 		return a.rollBackRefused(before, session.MethodPut, err)
 	}
-	out.Epoch, out.Uses = a.s.row.Epoch, a.uses(ops, func(int) bool { return true })
+	out.Epoch, out.Uses = a.s.Row.Epoch, a.uses(ops, func(int) bool { return true })
 	return nil
 }
 

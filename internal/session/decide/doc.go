@@ -14,20 +14,17 @@
 // resumption of a turn are events of the session itself.
 //
 // The files, in the order of a commit: submission.go (input and output), commit.go (the
-// transaction), readset.go (its reads), view.go, viewload.go, viewrefs.go and viewrequests.go (rows with the group's
-// changes over them), apply.go (authority, events, leases), op.go and args.go (methods and their
+// transaction), readset.go (its reads; the rows with the group's changes over them are package view's), apply.go (authority, events, leases), op.go and args.go (methods and their
 // arguments), opfeatures.go and opscope.go (what an op needs of servers, and of its ref), apply_*.go with requestevent.go,
-// finalize.go and edits.go (the effect of each method), turncount.go (open turns),
+// finalize.go (the effect of each method), turncount.go (open turns),
 // claimcount.go (claims), quota.go (bytes), audit.go (audit rows and
-// usage counts), changes.go (the rows to write). Calls without an outbox: directops.go, syncrevert.go, removeolder.go,
+// usage counts). Calls without an outbox: directops.go, syncrevert.go, removeolder.go,
 // rotate.go (replacing an owner's ref), and forgotten.go. Changes without an op: lapse.go (expired leases), revoketree.go, manage.go and reach.go
 // (what ends refs in other sessions than their own), operator.go, forkcopy.go and forkfold.go (forks in pieces).
 //
 //	op          a call of a method, with an id and named arguments
 //	submission  a batch of ops, an acknowledgement or a call without an outbox, with its authority
 //	group       the submissions of one transaction
-//	view        the rows that a group has loaded, with its changes over them
-//	orphan      an open turn whose ref is dead
 //
 // # Methods
 //

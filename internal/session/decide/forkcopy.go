@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // scopeOf returns what of the source is copied for a fork, under the ref via.
@@ -70,30 +71,30 @@ func ordIn(o session.Order, at session.Ord) session.Ord {
 
 // inPieces answers a fork that is copied before its session is made. The caller sees to it that it is. What it was at an
 // earlier cursor is not known yet.
-func (o *opFork) inPieces(a *applier, source *sessionView, via *capability.Grant, at uint64) *fault.Error {
+func (o *opFork) inPieces(a *applier, source *view.Session, via *capability.Grant, at uint64) *fault.Error {
 	if a.cfg.Features != nil {
 		if err := session.CheckFeatures(session.FeatureLargeForks, a.cfg.Features()); err != nil {
 			return err
 		}
 	}
-	present := at == source.row.Cursor
-	if err := checkForkHash(via, at, o.atHash, source.row.Head); present && err != nil {
+	present := at == source.Row.Cursor
+	if err := checkForkHash(via, at, o.atHash, source.Row.Head); present && err != nil {
 		return err
 	}
 	if o.message != "" && present {
-		head, err := a.v.entryMeta(source, session.MessageKey(o.message))
+		head, err := a.v.EntryMeta(source, session.MessageKey(o.message))
 		if err != nil {
 			return err
 		}
-		if head.entry == nil || !session.ShowsEntry(via, head.entry) {
-			return errNoMessage(o.message, source.row.Cursor)
+		if head.Entry == nil || !session.ShowsEntry(via, head.Entry) {
+			return errNoMessage(o.message, source.Row.Cursor)
 		}
-		if r := &source.row.Revert; r.Hides(head.entry, head.entry) {
-			return errReverted(head.entry.Key, r, via)
+		if r := &source.Row.Revert; r.Hides(head.Entry, head.Entry) {
+			return errReverted(head.Entry.Key, r, via)
 		}
 	}
-	if n := len(source.row.Copies.List()); n >= MaxCopies {
-		return fault.Overloaded.With("%d forks of %s are being made, the maximum: this one begins when one of them is there", n, source.row.ID)
+	if n := len(source.Row.Copies.List()); n >= MaxCopies {
+		return fault.Overloaded.With("%d forks of %s are being made, the maximum: this one begins when one of them is there", n, source.Row.ID)
 	}
 	a.fork = o.request(a)
 	return fault.NotYetKnown.With(session.ForkWaits + "large, and is copied in pieces").Pos(at)
@@ -108,7 +109,7 @@ func (c *Config) forkBytes() int {
 }
 
 func (o *opFork) request(a *applier) *session.ForkRequest {
-	return &session.ForkRequest{Session: a.s.row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message, At: o.at, AtHash: o.atHash}
+	return &session.ForkRequest{Session: a.s.Row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message, At: o.at, AtHash: o.atHash}
 }
 
 // copied makes the session of a fork that was copied, or says how far it is.
@@ -124,10 +125,10 @@ func (o *opFork) copied(a *applier, f *session.Forking, owner *capability.Grant)
 	switch {
 	case err != nil:
 		return nil, err
-	case !source.row.Copies.Has(a.s.row.ID):
+	case !source.Row.Copies.Has(a.s.Row.ID):
 		return nil, errForkPurged(f)
 	case f.State != session.ForkReady:
-		if a.v.now-f.Asked > forkAsked {
+		if a.v.Now-f.Asked > forkAsked {
 			a.fork = r
 		}
 		return nil, fault.NotYetKnown.With(session.ForkWaits+"being copied: %s", f.Progress()).Pos(f.At)
@@ -135,7 +136,7 @@ func (o *opFork) copied(a *applier, f *session.Forking, owner *capability.Grant)
 	p := o.payload(owner)
 	p.Source, p.At, p.Message = o.source, f.At, o.message
 	text := rawjson.Encode(p)
-	row := a.v.changeRow(a.s)
+	row := a.v.ChangeRow(a.s)
 	row.Cursor = f.At
 	ev := o.createSession(a, session.MethodFork, owner, text)
 	row.Base, row.Forking, row.Needs = ev.Cursor, nil, row.Needs|f.Needs
@@ -147,7 +148,7 @@ func (o *opFork) copied(a *applier, f *session.Forking, owner *capability.Grant)
 		row.Compaction = c
 	}
 	ev.Payload = nil // it is the checkpoint
-	a.v.changeRow(source).Copies = source.row.Copies.Without(row.ID)
+	a.v.ChangeRow(source).Copies = source.Row.Copies.Without(row.ID)
 	return createResult{changeResult: a.changed(), Session: row.ID, Ref: o.ref, Source: o.source, At: f.At}, nil
 }
 
@@ -158,52 +159,52 @@ func errForkPurged(f *session.Forking) *fault.Error {
 // BeginFork fixes inside tx what a fork is a copy of, unless it is fixed already: then it notes that it was
 // asked for. What is wrong with it is the answer of its op.
 func BeginFork(ctx context.Context, tx session.Tx, r *session.ForkRequest) error {
-	v := newView(ctx, tx, 0)
+	v := view.New(ctx, tx, 0)
 	ids, refs := []string{r.Session, r.Source}, []string{r.Via}
 	slices.Sort(ids)
 	w := &session.ReadSet{Sessions: slices.Compact(ids), Grants: refs, Ordered: []string{r.Source}}
 	if r.Message != "" {
 		w.EntryMeta = map[string][]string{r.Source: {session.MessageKey(r.Message)}}
 	}
-	if err := v.load(w, true); err != nil {
+	if err := v.Load(w, true); err != nil {
 		return err
 	}
-	s, source := v.sessions[r.Session], v.sessions[r.Source]
-	via := v.grants[r.Via].grant
-	switch f := s.row.Forking; {
-	case s.row.Life != session.Absent || r.Session == r.Source:
+	s, source := v.Sessions[r.Session], v.Sessions[r.Source]
+	via := v.Grants[r.Via].Grant
+	switch f := s.Row.Forking; {
+	case s.Row.Life != session.Absent || r.Session == r.Source:
 		return nil
 	case f != nil:
-		if f.By(r) && f.State < session.ForkFailed && v.now > f.Asked {
+		if f.By(r) && f.State < session.ForkFailed && v.Now > f.Asked {
 			next := *f
-			next.Asked = v.now
-			v.changeRow(s).Forking = &next
+			next.Asked = v.Now
+			v.ChangeRow(s).Forking = &next
 		}
-	case source.row.Life != session.Live || len(source.row.Copies.List()) >= MaxCopies || r.At > source.row.Cursor || capability.Check(via, source.row.Epoch, v.now, capability.Read, "") != nil:
+	case source.Row.Life != session.Live || len(source.Row.Copies.List()) >= MaxCopies || r.At > source.Row.Cursor || capability.Check(via, source.Row.Epoch, v.Now, capability.Read, "") != nil:
 		return nil
 	default:
-		f := &session.Forking{Source: r.Source, Via: r.Via, Space: r.Space, Ref: r.Ref, Stream: r.Stream, Message: r.Message, At: source.row.Cursor, Named: r.At,
-			Order: source.row.Order, Total: source.row.Bytes, Asked: v.now, State: session.ForkCopies}
+		f := &session.Forking{Source: r.Source, Via: r.Via, Space: r.Space, Ref: r.Ref, Stream: r.Stream, Message: r.Message, At: source.Row.Cursor, Named: r.At,
+			Order: source.Row.Order, Total: source.Row.Bytes, Asked: v.Now, State: session.ForkCopies}
 		if r.At > 0 && r.At < f.At {
-			if source.row.Base > 0 { // it was trimmed just now
+			if source.Row.Base > 0 { // it was trimmed just now
 				return nil
 			}
 			f.At, f.State, f.Fold = r.At, session.ForkFolds, &session.ForkFold{Hash: r.AtHash}
-		} else if f.Reverts = source.row.Hiding(); session.ShowsAll(via) {
-			f.Compaction = source.row.Compacted()
+		} else if f.Reverts = source.Row.Hiding(); session.ShowsAll(via) {
+			f.Compaction = source.Row.Compacted()
 		}
 		if r.Message != "" && f.Fold == nil {
-			head := source.entries[session.MessageKey(r.Message)].entry
+			head := source.Entries[session.MessageKey(r.Message)].Entry
 			scope := scopeOf(f, via)
 			if head == nil || !scope.shows(head, head) {
 				return nil
 			}
 			f.Place = head.Ord
 		}
-		v.changeRow(s).Forking = f
-		v.changeRow(source).Copies = &session.Copies{Forks: append(slices.Clone(source.row.Copies.List()), session.Copied{Session: r.Session, At: f.At, Whole: f.Fold != nil})}
+		v.ChangeRow(s).Forking = f
+		v.ChangeRow(source).Copies = &session.Copies{Forks: append(slices.Clone(source.Row.Copies.List()), session.Copied{Session: r.Session, At: f.At, Whole: f.Fold != nil})}
 	}
-	if c, _ := v.changes(); c != nil {
+	if c, _ := v.Changes(); c != nil {
 		return tx.Save(ctx, c)
 	}
 	return nil
@@ -213,18 +214,18 @@ func BeginFork(ctx context.Context, tx session.Tx, r *session.ForkRequest) error
 // ended, if there is a reason. It returns how far it is then, nil if nothing has changed; more reports that there is another to be copied now. It may run on any
 // server, any number of times.
 func CopyFork(ctx context.Context, tx session.Tx, work session.ForkWork, bytes, keys int) (f *session.Forking, more bool, err error) {
-	c := &forkCopier{ctx: ctx, tx: tx, v: newView(ctx, tx, 0), bytes: bytes, keys: keys}
+	c := &forkCopier{ctx: ctx, tx: tx, v: view.New(ctx, tx, 0), bytes: bytes, keys: keys}
 	ids := []string{work.Session, work.Source}
 	slices.Sort(ids)
-	if err := c.v.load(&session.ReadSet{Sessions: ids}, true); err != nil {
+	if err := c.v.Load(&session.ReadSet{Sessions: ids}, true); err != nil {
 		return nil, false, err
 	}
-	c.s, c.source = c.v.sessions[work.Session], c.v.sessions[work.Source]
-	if c.s.row.Forking == nil || c.s.row.Forking.Source != work.Source {
+	c.s, c.source = c.v.Sessions[work.Session], c.v.Sessions[work.Source]
+	if c.s.Row.Forking == nil || c.s.Row.Forking.Source != work.Source {
 		return nil, false, nil
 	}
-	c.f = *c.s.row.Forking
-	if err := c.v.load(&session.ReadSet{Grants: slices.Sorted(slices.Values([]string{c.f.Via, c.f.Space}))}, false); err != nil {
+	c.f = *c.s.Row.Forking
+	if err := c.v.Load(&session.ReadSet{Grants: slices.Sorted(slices.Values([]string{c.f.Via, c.f.Space}))}, false); err != nil {
 		return nil, false, err
 	}
 	if why := c.wrong(); why != nil && c.f.State < session.ForkFailed {
@@ -234,11 +235,11 @@ func CopyFork(ctx context.Context, tx session.Tx, work session.ForkWork, bytes, 
 	} else if err := c.piece(); err != nil {
 		return nil, false, err
 	}
-	if before := *c.s.row.Forking; before.State == c.f.State && before.After == c.f.After && before.Fold == c.f.Fold && c.changes.DropBefore == nil && c.changes.DropEntries == nil {
+	if before := *c.s.Row.Forking; before.State == c.f.State && before.After == c.f.After && before.Fold == c.f.Fold && c.changes.DropBefore == nil && c.changes.DropEntries == nil {
 		return nil, false, nil
 	}
-	c.v.changeRow(c.s).Forking = &c.f
-	rows, _ := c.v.changes()
+	c.v.ChangeRow(c.s).Forking = &c.f
+	rows, _ := c.v.Changes()
 	c.changes.Sessions = rows.Sessions
 	return &c.f, c.f.State != session.ForkReady && c.f.State != session.ForkDropped, tx.Save(ctx, &c.changes)
 }
@@ -247,8 +248,8 @@ func CopyFork(ctx context.Context, tx session.Tx, work session.ForkWork, bytes, 
 type forkCopier struct {
 	ctx         context.Context
 	tx          session.Tx
-	v           *view
-	s, source   *sessionView
+	v           *view.View
+	s, source   *view.Session
 	f           session.Forking // as it will be
 	bytes, keys int
 	changes     session.Changes
@@ -257,31 +258,31 @@ type forkCopier struct {
 // fail ends the fork.
 func (c *forkCopier) fail(why *fault.Error) {
 	c.f.State, c.f.After, c.f.Code, c.f.Reason = session.ForkFailed, "", why.Code, why.Message
-	if id := c.s.row.ID; c.source.row.Copies.Has(id) {
-		c.v.changeRow(c.source).Copies = c.source.row.Copies.Without(id)
+	if id := c.s.Row.ID; c.source.Row.Copies.Has(id) {
+		c.v.ChangeRow(c.source).Copies = c.source.Row.Copies.Without(id)
 	}
 }
 
 // wrong returns the reason that the fork cannot be made any more.
 func (c *forkCopier) wrong() *fault.Error {
-	via, space := c.v.grants[c.f.Via], c.v.grants[c.f.Space]
+	via, space := c.v.Grants[c.f.Via], c.v.Grants[c.f.Space]
 	switch {
-	case c.source.row.Life == session.Deleted:
+	case c.source.Row.Life == session.Deleted:
 		return fault.SessionDeleted.With("the source was deleted while it was copied")
-	case !c.source.row.Copies.Has(c.s.row.ID):
+	case !c.source.Row.Copies.Has(c.s.Row.ID):
 		return errForkPurged(&c.f)
-	case c.v.now-c.f.Asked > session.ForkPatience:
+	case c.v.Now-c.f.Asked > session.ForkPatience:
 		return fault.Expired.With("nobody has asked for the fork for %d days", session.ForkPatience/(24*3600*1000))
 	}
-	if err := capability.Check(via.grant, c.source.row.Epoch, c.v.now, capability.Read, ""); err != nil {
+	if err := capability.Check(via.Grant, c.source.Row.Epoch, c.v.Now, capability.Read, ""); err != nil {
 		return err
 	}
-	return capability.Check(space.grant, 0, c.v.now, capability.Create, "")
+	return capability.Check(space.Grant, 0, c.v.Now, capability.Create, "")
 }
 
 // piece does the next piece of work.
 func (c *forkCopier) piece() error {
-	id := c.s.row.ID
+	id := c.s.Row.ID
 	page := &session.EntryPage{Session: c.f.Source, After: c.f.After, Bytes: c.bytes, Keys: c.keys}
 	switch c.f.State {
 	case session.ForkFolds:
@@ -316,18 +317,18 @@ func (c *forkCopier) piece() error {
 		}
 	case session.ForkTidies:
 		for _, e := range rows.Page {
-			addKey(&c.changes.DropBefore, id, e.Key)
+			view.AddKey(&c.changes.DropBefore, id, e.Key)
 		}
 	case session.ForkFailed:
 		for _, e := range rows.Page {
-			addKey(&c.changes.DropEntries, id, e.Key)
+			view.AddKey(&c.changes.DropEntries, id, e.Key)
 		}
 		if n == 0 { // then what was kept
 			if rows, err = c.tx.Load(c.ctx, &session.ReadSet{Page: &session.EntryPage{Session: id, Before: true, Log: c.f.Source, Bytes: c.bytes, Keys: c.keys}}); err != nil {
 				return err
 			}
 			for _, e := range rows.Page {
-				addKey(&c.changes.DropBefore, id, e.Key)
+				view.AddKey(&c.changes.DropBefore, id, e.Key)
 			}
 			n = len(rows.Page)
 		}
@@ -338,7 +339,7 @@ func (c *forkCopier) piece() error {
 		}
 	} else if !rows.MorePage {
 		if c.f.State == session.ForkMends {
-			c.v.changeRow(c.source).Copies = c.source.row.Copies.Whole(id)
+			c.v.ChangeRow(c.source).Copies = c.source.Row.Copies.Whole(id)
 		}
 		c.f.State, c.f.After = c.f.State+1, ""
 	}
@@ -350,7 +351,7 @@ func (c *forkCopier) notCopied(kept []*session.Entry) (left []*session.Entry, er
 	if len(kept) == 0 {
 		return nil, nil
 	}
-	id := c.s.row.ID
+	id := c.s.Row.ID
 	keys := make([]string, len(kept))
 	for i, e := range kept {
 		keys[i] = e.Key
@@ -368,7 +369,7 @@ func (c *forkCopier) copy(entries []*session.Entry) error {
 	if err != nil {
 		return err
 	}
-	scope := scopeOf(&c.f, c.v.grants[c.f.Via].grant)
+	scope := scopeOf(&c.f, c.v.Grants[c.f.Via].Grant)
 	for _, e := range entries {
 		head := heads[session.HeadOf(e.Key)]
 		if e.Changed() > c.f.At || !scope.has(e, head) {
@@ -388,7 +389,7 @@ func (c *forkCopier) copy(entries []*session.Entry) error {
 			c.f.LeftOut = true
 		}
 		at := c.f.At + 1 // the fork's event
-		c.changes.Entries = append(c.changes.Entries, &session.Entry{Session: c.s.row.ID, Key: e.Key, Cursor: at, Since: at, Ord: ordIn(c.f.Order, e.Ord),
+		c.changes.Entries = append(c.changes.Entries, &session.Entry{Session: c.s.Row.ID, Key: e.Key, Cursor: at, Since: at, Ord: ordIn(c.f.Order, e.Ord),
 			Schema: e.Schema, Sum: session.SumOf(e.Payload), Payload: e.Payload, TextLen: session.EntryTextLen(k, e.Payload)})
 		c.f.Keys, c.f.Bytes = c.f.Keys+1, c.f.Bytes+int64(len(e.Payload))
 	}
@@ -410,7 +411,7 @@ func (c *forkCopier) heads(entries []*session.Entry) (map[string]*session.Entry,
 	if keys = slices.Compact(keys); len(keys) == 0 {
 		return nil, nil
 	}
-	w := &session.ReadSet{Before: &session.BeforeSet{Session: c.s.row.ID, Keys: keys}}
+	w := &session.ReadSet{Before: &session.BeforeSet{Session: c.s.Row.ID, Keys: keys}}
 	if c.f.Fold == nil {
 		w.EntryMeta = map[string][]string{c.f.Source: keys}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // forkHeads is how many messages are removed in one piece.
@@ -45,7 +46,7 @@ func (c *forkCopier) fold() error {
 	if err != nil {
 		return err
 	}
-	id, at := c.s.row.ID, *c.f.Fold
+	id, at := c.s.Row.ID, *c.f.Fold
 	f := session.NewFold(id)
 	f.Cursor, f.Life, f.Order, f.Revert, f.Compaction = at.Cursor, session.Live, c.f.Order, at.Revert, at.Compaction
 	for _, e := range known {
@@ -58,7 +59,7 @@ func (c *forkCopier) fold() error {
 			return nil
 		}
 		if e.Cursor == c.f.At {
-			if err := checkForkHash(c.v.grants[c.f.Via].grant, e.Cursor, at.Hash, e.Hash); err != nil {
+			if err := checkForkHash(c.v.Grants[c.f.Via].Grant, e.Cursor, at.Hash, e.Hash); err != nil {
 				c.fail(err)
 				return nil
 			}
@@ -76,7 +77,7 @@ func (c *forkCopier) fold() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(known)) {
 		if held[key] == nil {
-			addKey(&c.changes.DropBefore, id, key)
+			view.AddKey(&c.changes.DropBefore, id, key)
 		}
 	}
 	at.Cursor, at.Revert, at.Compaction = f.Cursor, f.Revert, f.Compaction
@@ -87,7 +88,7 @@ func (c *forkCopier) fold() error {
 // known returns the entries that events change, with their values where these are edited, and those of the events, at least
 // the first, for which there is room for that.
 func (c *forkCopier) known(events []*session.Event) ([]*session.Event, map[string]*session.Entry, error) {
-	id := c.s.row.ID
+	id := c.s.Row.ID
 	var keys []string
 	for _, e := range events {
 		if keys = append(keys, e.Key); e.Method == session.MethodFinalize {
@@ -159,7 +160,7 @@ func (c *forkCopier) changeOthers(e *session.Event) (done bool, err error) {
 	if places := leftBy(e); places != nil {
 		return c.changeParts(strings.TrimPrefix(e.Key, session.MessageKey("")), func(part *session.Entry) {
 			if at, stays := places[part.Key]; !stays {
-				addKey(&c.changes.DropBefore, part.Session, part.Key)
+				view.AddKey(&c.changes.DropBefore, part.Session, part.Key)
 			} else if part.Ord != at {
 				part.Ord = at
 				c.changes.Before = append(c.changes.Before, part)
@@ -175,14 +176,14 @@ func (c *forkCopier) changeOthers(e *session.Event) (done bool, err error) {
 	}
 	return c.changeParts(r.Message(), func(part *session.Entry) {
 		if r.HidesPart(part) {
-			addKey(&c.changes.DropBefore, part.Session, part.Key)
+			view.AddKey(&c.changes.DropBefore, part.Session, part.Key)
 		}
 	})
 }
 
 // dropMessages drops some of the messages that r hides, with their parts.
 func (c *forkCopier) dropMessages(r *session.Revert) (done bool, err error) {
-	id := c.s.row.ID
+	id := c.s.Row.ID
 	rows, err := c.tx.Load(c.ctx, &session.ReadSet{Before: &session.BeforeSet{Session: id, From: session.KeyPosition{Ord: r.Ord, Key: session.MessageKey(r.Message())}, Limit: forkHeads}})
 	if err != nil {
 		return false, err
@@ -201,12 +202,12 @@ func (c *forkCopier) dropMessages(r *session.Revert) (done bool, err error) {
 	}
 	parts := map[string]int{}
 	for _, key := range slices.Sorted(maps.Keys(rows.Before)) {
-		addKey(&c.changes.DropBefore, id, key)
+		view.AddKey(&c.changes.DropBefore, id, key)
 		parts[session.HeadOf(key)]++
 	}
 	for _, key := range slices.Sorted(maps.Keys(heads)) {
 		if parts[key] < w.Limit { // these were all: they are known by it
-			addKey(&c.changes.DropBefore, id, key)
+			view.AddKey(&c.changes.DropBefore, id, key)
 		}
 	}
 	slices.Sort(c.changes.DropBefore[id])
@@ -215,7 +216,7 @@ func (c *forkCopier) dropMessages(r *session.Revert) (done bool, err error) {
 
 // changeParts has change do what it does to some parts of a message, those after Forking.After.
 func (c *forkCopier) changeParts(message string, change func(*session.Entry)) (done bool, err error) {
-	rows, err := c.tx.Load(c.ctx, &session.ReadSet{Before: &session.BeforeSet{Session: c.s.row.ID, Parts: []string{message}, After: c.f.After, Limit: c.keys}})
+	rows, err := c.tx.Load(c.ctx, &session.ReadSet{Before: &session.BeforeSet{Session: c.s.Row.ID, Parts: []string{message}, After: c.f.After, Limit: c.keys}})
 	if err != nil || len(rows.Before) == 0 {
 		return true, err
 	}
@@ -228,7 +229,7 @@ func (c *forkCopier) changeParts(message string, change func(*session.Entry)) (d
 
 // endFold fixes what else the source was at the fork's cursor.
 func (c *forkCopier) endFold() error {
-	via, at := c.v.grants[c.f.Via].grant, c.f.Fold
+	via, at := c.v.Grants[c.f.Via].Grant, c.f.Fold
 	if at.Revert.InForce() {
 		c.f.Reverts = session.Reverts{at.Revert}
 	}
@@ -237,7 +238,7 @@ func (c *forkCopier) endFold() error {
 	}
 	if c.f.Message != "" {
 		key := session.MessageKey(c.f.Message)
-		rows, err := c.tx.Load(c.ctx, &session.ReadSet{Before: &session.BeforeSet{Session: c.s.row.ID, Keys: []string{key}}})
+		rows, err := c.tx.Load(c.ctx, &session.ReadSet{Before: &session.BeforeSet{Session: c.s.Row.ID, Keys: []string{key}}})
 		if err != nil {
 			return err
 		}

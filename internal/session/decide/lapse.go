@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // Lapse marks as interrupted, inside tx, the streaming turns of sessions whose lease has expired by
@@ -22,11 +23,11 @@ func Lapse(ctx context.Context, tx session.Tx, sessions []string, all bool) (*se
 	ids := slices.Clone(sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	v := newView(ctx, tx, 0)
-	if err := v.load(&session.ReadSet{Sessions: ids, StreamingTurns: ids}, true); err != nil {
+	v := view.New(ctx, tx, 0)
+	if err := v.Load(&session.ReadSet{Sessions: ids, StreamingTurns: ids}, true); err != nil {
 		return nil, err
 	}
-	if err := v.load(&session.ReadSet{LapsedClaims: ids, LapsedBy: v.now}, false); err != nil {
+	if err := v.Load(&session.ReadSet{LapsedClaims: ids, LapsedBy: v.Now}, false); err != nil {
 		return nil, err
 	}
 	reason := lapsePayload{"its lease lapsed"}
@@ -34,29 +35,29 @@ func Lapse(ctx context.Context, tx session.Tx, sessions []string, all bool) (*se
 		reason.Reason = "the server started"
 	}
 	for _, id := range ids {
-		s := v.sessions[id]
-		if s.row.Life != session.Live {
+		s := v.Sessions[id]
+		if s.Row.Life != session.Live {
 			continue
 		}
-		for _, t := range v.loadedTurns(s, "") {
+		for _, t := range v.LoadedTurns(s, "") {
 			next, err := t.Status.Next(session.StepLapse)
-			if err != nil || next == t.Status || !all && t.Lease > v.now {
+			if err != nil || next == t.Status || !all && t.Lease > v.Now {
 				continue
 			}
-			v.emit(s, &session.Event{Method: session.MethodInterrupted, Key: session.MessageKey(t.Message), Schema: 1, Payload: rawjson.Encode(reason)})
+			v.Emit(s, &session.Event{Method: session.MethodInterrupted, Key: session.MessageKey(t.Message), Schema: 1, Payload: rawjson.Encode(reason)})
 			gone := *t
 			gone.Status = next
-			v.setTurn(s, gone)
+			v.SetTurn(s, gone)
 		}
-		for _, key := range slices.Sorted(maps.Keys(s.entries)) {
-			v.lapseClaim(s, key, s.entries[key])
+		for _, key := range slices.Sorted(maps.Keys(s.Entries)) {
+			lapseClaim(v, s, key, s.Entries[key])
 		}
-		v.lapseRequests(s)
+		lapseRequests(v, s)
 	}
-	if v.storeErr != nil {
-		return nil, v.storeErr
+	if err := v.Err(); err != nil {
+		return nil, err
 	}
-	changes, published := v.changes()
+	changes, published := v.Changes()
 	if changes == nil {
 		return published, nil
 	}

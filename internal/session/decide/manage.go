@@ -15,27 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
-
-// managing is capability.Managing in a session, for the row of a ref. Who may not manage is refused alike whether the space has
-// the session or not, and a session of another space like one that is not there.
-func managing(row *session.Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
-	if g == nil {
-		return nil, capability.Check(nil, 0, now, 0, "")
-	}
-	acting, refused := capability.Managing(g, narrow, row.ID, now)
-	if row.Life != session.Absent && g.Target == row.Space {
-		return acting, refused
-	}
-	if refused == nil {
-		refused = errNotInSpace(row.ID)
-	}
-	return nil, refused
-}
-
-func errNotInSpace(session string) *fault.Error {
-	return fault.NotFound.With("the space has no session %s", fault.Clip(session))
-}
 
 func errTakeOver(do string) *fault.Error {
 	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
@@ -49,7 +30,7 @@ func CheckManaging(at *session.Access, id, ref string, narrow *capability.Grant)
 	if row == nil {
 		row = &session.Row{ID: id, Life: session.Absent}
 	}
-	return managing(row, at.Grants[ref], narrow, at.Now)
+	return view.Managing(row, at.Grants[ref], narrow, at.Now)
 }
 
 // OpenManaged records inside tx that a space's ref, whose space tx has locked, opens a session: at was
@@ -87,26 +68,24 @@ func CutRotated(ctx context.Context, tx session.Tx, c *session.Changes, old *cap
 	if rows, err = tx.Load(ctx, w); err != nil {
 		return nil, err
 	}
-	v := newView(ctx, tx, 0)
-	v.now = rows.Now
-	v.merge(w, rows)
+	v := view.Of(ctx, tx, w, rows)
 	for _, id := range w.Sessions {
-		v.withdrawReplaced(v.sessions[id], old, old.ID)
-		v.cut(v.sessions[id], old, old.ID, peer)
+		withdrawReplaced(v, v.Sessions[id], old, old.ID)
+		cut(v, v.Sessions[id], old, old.ID, peer)
 	}
-	if v.storeErr != nil {
-		return nil, v.storeErr
+	if err := v.Err(); err != nil {
+		return nil, err
 	}
-	cuts, published := v.changes()
+	cuts, published := v.Changes()
 	c.Sessions, c.Events, c.Entries, c.DropRequests, c.Audit = cuts.Sessions, cuts.Events, cuts.Entries, cuts.DropRequests, append(c.Audit, cuts.Audit...)
 	return published, nil
 }
 
 // cut writes the event and the audit row of a session that loses ref.
-func (v *view) cut(s *sessionView, by *capability.Grant, ref, peer string) {
-	if s.row.Life == session.Live {
-		v.emit(s, &session.Event{Method: session.MethodRevoke, Key: session.RefKey(ref), Schema: 1, Payload: rawjson.Encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
-		v.changeRow(s).AuthGen++
+func cut(v *view.View, s *view.Session, by *capability.Grant, ref, peer string) {
+	if s.Row.Life == session.Live {
+		v.Emit(s, &session.Event{Method: session.MethodRevoke, Key: session.RefKey(ref), Schema: 1, Payload: rawjson.Encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
+		v.ChangeRow(s).AuthGen++
 	}
-	v.audit = append(v.audit, &capability.AuditRow{Target: s.row.ID, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.row.Cursor, Peer: peer})
+	v.AddAudit(&capability.AuditRow{Target: s.Row.ID, At: v.Now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.Row.Cursor, Peer: peer})
 }

@@ -20,13 +20,13 @@ import (
 // hash.
 func (a *applier) salt(cursor uint64) string {
 	secret := [32]byte{}
-	if st := a.v.streams[session.StreamKey{Session: a.s.row.ID, Outbox: a.outbox}]; st != nil {
-		secret = st.row.SecretHash
+	if st := a.v.Streams[session.StreamKey{Session: a.s.Row.ID, Outbox: a.outbox}]; st != nil {
+		secret = st.Row.SecretHash
 	} else { // a direct call: of its ref
 		secret = a.grant.Hash
 	}
 	mac := hmac.New(sha256.New, secret[:])
-	fmt.Fprintf(mac, "salt %s %d %d", a.s.row.ID, a.s.row.Cursor+1, cursor)
+	fmt.Fprintf(mac, "salt %s %d %d", a.s.Row.ID, a.s.Row.Cursor+1, cursor)
 	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]
 }
 
@@ -42,7 +42,7 @@ func (a *applier) inScope(do op) *fault.Error {
 	case *opShare:
 		return nil
 	case *opRevoke:
-		if slot := a.v.grants[a.grant.ID]; slot == nil || !session.AttenuatedToKeys(slot.grant, a.sub.Attenuated) {
+		if slot := a.v.Grants[a.grant.ID]; slot == nil || !session.AttenuatedToKeys(slot.Grant, a.sub.Attenuated) {
 			return nil
 		}
 	case *opPut:

@@ -8,7 +8,6 @@ package decide
 // there were quotas: the bytes stored then are exempt.
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/dustin/go-humanize"
@@ -16,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -40,19 +40,19 @@ func estimateGrowth(ops []ledger.Intent) (bytes int64) {
 // checkQuota returns the reason that the submission may not add bytes. It concerns only refs with a
 // write right: ops under other refs are denied, and recorded as denied.
 func (a *applier) checkQuota(bytes int64) *fault.Error {
-	if bytes > 0 && a.s.row.Life == session.Absent && a.sub.Space != "" && a.authorizeSpace() == nil {
+	if bytes > 0 && a.s.Row.Life == session.Absent && a.sub.Space != "" && a.authorizeSpace() == nil {
 		return a.cfg.checkQuota(a.sub.Space)
 	}
-	if bytes == 0 || a.s.row.Life != session.Live || a.authorizeRef(method{}, "", 0) != nil || a.grant.Rights&^capability.Read == 0 {
+	if bytes == 0 || a.s.Row.Life != session.Live || a.authorizeRef(method{}, "", 0) != nil || a.grant.Rights&^capability.Read == 0 {
 		return nil
 	}
-	row, lim := &a.s.row, &a.cfg.Limits
+	row, lim := &a.s.Row, &a.cfg.Limits
 	if exceedsQuota(row.Bytes, bytes, row.ExemptBytes, lim.SessionBytes) {
 		return fault.QuotaExceeded.With("the session has %s, its quota is %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.ExemptBytes))
 	}
 	var ref *capability.Grant
-	if slot := a.v.grants[a.sub.Ref]; slot != nil {
-		ref = slot.grant
+	if slot := a.v.Grants[a.sub.Ref]; slot != nil {
+		ref = slot.Grant
 	}
 	if err := CheckRefQuota(ref, bytes, lim); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *Config) checkQuota(id string) *fault.Error {
 
 // CheckRefQuota returns the reason that bytes may not be added under a ref.
 func CheckRefQuota(g *capability.Grant, bytes int64, lim *session.Limits) *fault.Error {
-	if countsForRef(g) && exceedsQuota(g.Bytes, bytes, g.ExemptBytes, lim.RefBytes) {
+	if view.CountsForRef(g) && exceedsQuota(g.Bytes, bytes, g.ExemptBytes, lim.RefBytes) {
 		return fault.QuotaExceeded.With("%s were written under this ref, the quota is %s: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.ExemptBytes))
 	}
 	return nil
@@ -80,25 +80,3 @@ func exceedsQuota(held, more, spared int64, quota int) bool {
 }
 
 func ibytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
-
-// countsForRef reports whether writes under a ref count for it: a session's owner has all of the
-// session's quota.
-func countsForRef(g *capability.Grant) bool {
-	return g != nil && !g.Owner && capability.IsSession(g.Target)
-}
-
-// charges returns the bytes of this group's events, by ref.
-func (v *view) charges() (list []session.Charge) {
-	sums := map[string]int64{}
-	for _, s := range v.sessions {
-		for _, e := range s.events {
-			if slot := v.grants[e.Ref]; slot != nil && countsForRef(slot.grant) {
-				sums[e.Ref] += e.Cost()
-			}
-		}
-	}
-	for _, ref := range slices.Sorted(maps.Keys(sums)) {
-		list = append(list, session.Charge{Ref: ref, Bytes: sums[ref]})
-	}
-	return list
-}

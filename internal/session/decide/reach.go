@@ -9,6 +9,7 @@ package decide
 // is made under its parent's lock, so after the locks there are no more. A ref that expires ends without a cut.
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // ErrMoreChildren is the error of a transaction that was to cut refs off in the children of a session, while one
@@ -31,37 +33,6 @@ type ChildCut struct {
 	Cut     uint64 `json:"cut"`
 }
 
-// NoChild returns the refusal of a session that is not below another. It is the same whether there is such a
-// session or not.
-func NoChild() *fault.Error { return fault.NotFound.With("the session has no such child") }
-
-// reaching is capability.Reaching in session id, for the row of a ref of the session above, whose row is above.
-// row is nil if there is no such session. What is refused to a ref that reaches nothing, and to a dead one outside its
-// reach, does not depend on whether there is one.
-func reaching(id string, row, above *session.Row, g, narrow *capability.Grant, now int64) (*capability.Grant, *fault.Error) {
-	switch {
-	case g == nil && above != nil && above.Forgotten:
-		return nil, errAboveDeleted()
-	case g == nil || above == nil:
-		return nil, capability.Check(nil, 0, now, 0, "")
-	}
-	acting, err := capability.Reaching(g, narrow, above.Epoch, id, now)
-	if err == nil && above.Life != session.Live {
-		acting.Epoch = 0
-		err = errAboveDeleted()
-	}
-	if acting != nil && (row == nil || row.Life == session.Absent || !row.Below(above.ID)) {
-		if acting = nil; err == nil {
-			err = NoChild()
-		}
-	}
-	return acting, err
-}
-
-func errAboveDeleted() *fault.Error {
-	return fault.SessionDeleted.With("the session of the ref was deleted, and with it the ref")
-}
-
 // CheckReaching returns the grant under which a ref of a session acts in the access's session, which is id and is below
 // it, and why it may not; the grant of a dead ref is returned too. narrow are the limits of the live capability
 // of the session above, nil if it has none.
@@ -70,36 +41,7 @@ func CheckReaching(at *session.Access, id, ref string, narrow *capability.Grant)
 	if capability.Target(ref) == id {
 		above = at.Row // which is not below itself
 	}
-	return reaching(id, at.Row, above, at.Grants[ref], narrow, at.Now)
-}
-
-// rowOf returns a session's row as this group has it: locked and maybe changed, or as it was read.
-func (v *view) rowOf(id string) *session.Row {
-	if s := v.sessions[id]; s != nil {
-		return &s.row
-	}
-	return v.others[id]
-}
-
-// reachingLine is lineage for a ref of a session above.
-func (v *view) reachingLine(s *sessionView, above, id string) (line []*capability.Grant, err *fault.Error) {
-	if v.rowOf(above) == nil {
-		if err := v.loadMissing(&session.ReadSet{Others: []string{above}}); err != nil {
-			return nil, err
-		}
-	}
-	for capability.Target(id) == above {
-		g, err := v.grant(id)
-		if err != nil {
-			return nil, err
-		}
-		acting, _ := reaching(s.row.ID, &s.row, v.rowOf(above), g, nil, v.now)
-		if acting == nil {
-			break
-		}
-		line, id = append(line, acting), g.Parent
-	}
-	return line, nil
+	return view.Reaching(id, at.Row, above, at.Grants[ref], narrow, at.Now)
 }
 
 // endings are the sessions in which a group ends refs, each with those of whose trees it does, "" for all refs of the
@@ -173,12 +115,12 @@ func (e endings) spares(session string, found *session.Rows) bool {
 
 // loadLocked is the group's first load, which locks: with the sessions below those in which refs that reach them
 // may end.
-func (v *view) loadLocked(w *session.ReadSet, e endings) error {
+func loadLocked(ctx context.Context, tx session.Tx, v *view.View, w *session.ReadSet, e endings) error {
 	first := e.readSet()
 	if first == nil {
-		return v.load(w, true)
+		return v.Load(w, true)
 	}
-	rows, err := v.tx.Load(v.ctx, first)
+	rows, err := tx.Load(ctx, first)
 	if err != nil {
 		return err
 	}
@@ -188,12 +130,12 @@ func (v *view) loadLocked(w *session.ReadSet, e endings) error {
 	}
 	slices.Sort(w.Sessions)
 	w.Sessions, w.Below = slices.Compact(w.Sessions), first.Below
-	if err := v.load(w, true); err != nil {
+	if err := v.Load(w, true); err != nil {
 		return err
 	}
-	for _, ids := range v.below {
+	for _, ids := range v.Below {
 		for _, id := range ids {
-			if v.sessions[id] == nil {
+			if v.Sessions[id] == nil {
 				return ErrMoreChildren
 			}
 		}
@@ -204,20 +146,20 @@ func (v *view) loadLocked(w *session.ReadSet, e endings) error {
 // reachEnding returns the living sessions below the applier's if a ref that is about to end reaches them: one of
 // the tree of a ref, or any if root is "".
 func (a *applier) reachEnding(root string) ([]string, *fault.Error) {
-	ids := a.v.below[a.s.row.ID]
+	ids := a.v.Below[a.s.Row.ID]
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	known := map[string]bool{root: true}
-	for _, id := range slices.Sorted(maps.Keys(a.v.grants)) {
-		g := a.v.grants[id].grant
-		if g == nil || g.Children == 0 || g.Target != a.s.row.ID || capability.Check(g, a.s.row.Epoch, a.v.now, 0, "") != nil {
+	for _, id := range slices.Sorted(maps.Keys(a.v.Grants)) {
+		g := a.v.Grants[id].Grant
+		if g == nil || g.Children == 0 || g.Target != a.s.Row.ID || capability.Check(g, a.s.Row.Epoch, a.v.Now, 0, "") != nil {
 			continue
 		}
 		if root == "" {
 			return ids, nil
 		}
-		if under, err := a.v.descendsFrom(id, known); under || err != nil {
+		if under, err := a.v.DescendsFrom(id, known); under || err != nil {
 			return ids, err
 		}
 	}
@@ -227,14 +169,14 @@ func (a *applier) reachEnding(root string) ([]string, *fault.Error) {
 // cutChildren writes the cut of an ended ref, or of all refs of the session if that is its id, into children.
 func (a *applier) cutChildren(ids []string, ended string) (list []ChildCut, total int) {
 	for _, id := range ids {
-		s := a.v.sessions[id]
-		if s.row.Life != session.Live { // deleted by this group
+		s := a.v.Sessions[id]
+		if s.Row.Life != session.Live { // deleted by this group
 			continue
 		}
-		a.v.withdrawUnder(s, a.grant, ended) // an error is of the store, and ends the group
-		a.v.cut(s, a.grant, ended, a.sub.Peer)
+		withdrawUnder(a.v, s, a.grant, ended) // an error is of the store, and ends the group
+		cut(a.v, s, a.grant, ended, a.sub.Peer)
 		if total++; len(list) < maxCutsListed {
-			list = append(list, ChildCut{id, s.row.Cursor})
+			list = append(list, ChildCut{id, s.Row.Cursor})
 		}
 	}
 	return list, total

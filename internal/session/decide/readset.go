@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -161,7 +162,7 @@ func (m recordRanges) list() (all []session.RecordRange) {
 		all = append(all, of...)
 	}
 	slices.SortFunc(all, func(a, b session.RecordRange) int {
-		return cmp.Or(compareStreams(a.Stream, b.Stream), cmp.Compare(a.From, b.From))
+		return cmp.Or(view.CompareStreams(a.Stream, b.Stream), cmp.Compare(a.From, b.From))
 	})
 	return all
 }
@@ -282,14 +283,14 @@ func (w *readSetBuilder) build() *session.ReadSet {
 	for k := range w.streams {
 		out.Streams = append(out.Streams, k)
 	}
-	slices.SortFunc(out.Streams, compareStreams)
+	slices.SortFunc(out.Streams, view.CompareStreams)
 	out.Records = w.records.list()
 	return out
 }
 
 // recordReadSet returns the second Load, nil if there is nothing to read: the records that answer
 // repeated batches, and the records of referenced ops.
-func recordReadSet(v *view, subs []Submission) *session.ReadSet {
+func recordReadSet(v *view.View, subs []Submission) *session.ReadSet {
 	ranges := recordRanges{}
 	ops := map[session.StreamKey]map[string]struct{}{}
 	for i := range subs {
@@ -298,13 +299,13 @@ func recordReadSet(v *view, subs []Submission) *session.ReadSet {
 			continue
 		}
 		key := session.StreamKey{Session: b.Session, Outbox: b.Outbox}
-		st := v.streams[key]
+		st := v.Streams[key]
 		if st == nil {
 			continue
 		}
 		// A batch's seqs are consecutive, or it is refused without reading any record.
-		if first := b.Ops[0].Seq; first > 0 && first <= st.row.LastSeq {
-			ranges.add(key, first, min(first+uint64(len(b.Ops))-1, st.row.LastSeq))
+		if first := b.Ops[0].Seq; first > 0 && first <= st.Row.LastSeq {
+			ranges.add(key, first, min(first+uint64(len(b.Ops))-1, st.Row.LastSeq))
 		}
 		refs := ledger.ExternalRefs(b.Ops)
 		if len(refs) == 0 || len(refs) > ledger.MaxExternalRefs { // too many: none is read
@@ -337,10 +338,6 @@ func argText(op *ledger.Intent, name string) string {
 		}
 	}
 	return ""
-}
-
-func compareStreams(a, b session.StreamKey) int {
-	return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Outbox, b.Outbox))
 }
 
 func compareExternals(a, b session.ExternalID) int {

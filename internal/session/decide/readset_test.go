@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
@@ -110,8 +111,8 @@ func TestRecordsAreReadNearWhatIsNamed(t *testing.T) {
 		}
 		return Submission{Batch: b}
 	}
-	v := newView(t.Context(), nil, 0)
-	v.streams[key] = &streamView{row: ledger.Stream{LastSeq: last}}
+	v := view.New(t.Context(), nil, 0)
+	v.Streams[key] = &view.Stream{Row: ledger.Stream{LastSeq: last}}
 	for name, subs := range map[string][]Submission{
 		"seqs that are not consecutive": {batch(0, 1, last)},
 		"seqs that go back":             {batch(0, last, 1)},

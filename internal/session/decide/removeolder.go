@@ -33,18 +33,18 @@ func (a *applier) removeOlder(out *Answer, r *session.OlderRemoval) *fault.Error
 	if err := a.requireOld(r.Before); err != nil {
 		return err
 	}
-	before := a.v.savepoint()
+	before := a.v.Savepoint()
 	err := a.inScope(do)
 	var done result
 	if err == nil {
 		done, err = do.apply(a)
 	}
 	if err != nil {
-		a.v.rollback(before)
+		a.v.Rollback(before)
 		return err
 	}
 	if done, ok := done.(purgeResult); !ok || !done.Unchanged {
-		out.Cut = a.s.row.Cursor
+		out.Cut = a.s.Row.Cursor
 	}
 	return nil
 }
@@ -54,11 +54,11 @@ func (a *applier) requireOld(before int64) *fault.Error {
 	if err := a.requireLive(); err != nil {
 		return err
 	}
-	if a.s.row.Updated >= before {
+	if a.s.Row.Updated >= before {
 		return fault.Conflict.With("it has changed since")
 	}
-	turns := a.v.loadedTurns(a.s, "")
-	if i := slices.IndexFunc(turns, func(t *session.Turn) bool { return t.Status == session.Streaming && t.Lease > a.v.now }); i >= 0 {
+	turns := a.v.LoadedTurns(a.s, "")
+	if i := slices.IndexFunc(turns, func(t *session.Turn) bool { return t.Status == session.Streaming && t.Lease > a.v.Now }); i >= 0 {
 		return errRunning(turns[i].Message)
 	}
 	return nil

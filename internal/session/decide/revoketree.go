@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // RevokeTree revokes, inside tx, a ref of a space or of one of its sessions with all descendants,
@@ -37,32 +38,30 @@ func RevokeTree(ctx context.Context, tx session.Tx, by *capability.Grant, ref st
 			return 0, nil, ErrMoreChildren
 		}
 	}
-	v := newView(ctx, tx, 0)
-	v.now = rows.Now
-	v.merge(w, rows)
+	v := view.Of(ctx, tx, w, rows)
 	for _, n := range rows.Trees[ref] { // includes refs shared before the locks were taken
 		refs += n
 	}
-	dead := session.RevokedGrant{ID: ref, By: by.ID, At: v.now}
+	dead := session.RevokedGrant{ID: ref, By: by.ID, At: v.Now}
 	for _, id := range w.Sessions {
-		s := v.sessions[id]
-		if s.row.Life == session.Live {
-			v.withdrawUnder(s, by, ref)
+		s := v.Sessions[id]
+		if s.Row.Life == session.Live {
+			withdrawUnder(v, s, by, ref)
 		}
-		v.cut(s, by, ref, peer)
+		cut(v, s, by, ref, peer)
 		if id == capability.Target(ref) {
-			dead.Cut = s.row.Cursor
+			dead.Cut = s.Row.Cursor
 		}
 	}
-	if v.storeErr != nil {
-		return 0, nil, v.storeErr
+	if err := v.Err(); err != nil {
+		return 0, nil, err
 	}
 	if target := capability.Target(ref); capability.IsSpace(target) {
 		dead.Cut = 0
-		v.audit = append(v.audit, &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Peer: peer})
+		v.AddAudit(&capability.AuditRow{Target: target, At: v.Now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Peer: peer})
 	}
-	v.revoked = append(v.revoked, dead)
-	changes, published := v.changes()
+	v.AddRevocation(dead)
+	changes, published := v.Changes()
 	if changes == nil { // a session's ref that is dead already
 		return refs, published, nil
 	}

@@ -18,15 +18,15 @@ type rotatePayload struct {
 
 func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
 	if cut, done, err := a.alreadyRotated(to); done || err != nil {
-		out.Cut, out.Epoch = cut, a.s.row.Epoch
+		out.Cut, out.Epoch = cut, a.s.Row.Epoch
 		return err
 	}
-	before := a.v.savepoint()
+	before := a.v.Savepoint()
 	cut, err := a.rotateOwner(to)
 	if err != nil {
 		return a.rollBackRefused(before, session.MethodRotate, err)
 	}
-	out.Cut, out.Epoch = cut, a.s.row.Epoch
+	out.Cut, out.Epoch = cut, a.s.Row.Epoch
 	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: session.MethodRotate, Count: 1}}
 	return nil
 }
@@ -34,7 +34,7 @@ func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
 // alreadyRotated reports whether this very rotation was done before: a retry comes through the ref
 // that it revoked, which permits nothing else.
 func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
-	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+	id, ok := ActingRef(&a.s.Row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return 0, false, nil
 	}
@@ -44,11 +44,11 @@ func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *faul
 		}
 		id = to.Old
 	}
-	old, err := a.v.grant(id)
-	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokedBy != to.ID {
+	old, err := a.v.Grant(id)
+	if err != nil || old == nil || old.Target != a.s.Row.ID || old.RevokedBy != to.ID {
 		return 0, false, err
 	}
-	now, err := a.v.grant(to.ID)
+	now, err := a.v.Grant(to.ID)
 	if err != nil {
 		return 0, false, err
 	}
@@ -68,29 +68,29 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 		if !a.sub.Direct.TakeOver {
 			return 0, errTakeOver("replace")
 		}
-		if old, err = a.v.grant(to.Old); err != nil {
+		if old, err = a.v.Grant(to.Old); err != nil {
 			return 0, err
 		}
-		if old == nil || !old.Owner || old.Target != a.s.row.ID || old.Revoked != 0 {
+		if old == nil || !old.Owner || old.Target != a.s.Row.ID || old.Revoked != 0 {
 			return 0, fault.NotFound.With("the session has no owner's ref that lives, or it was replaced just now")
 		}
 	}
-	g, err := capability.Rotate(old, to.ID, to.Hash, a.v.now)
+	g, err := capability.Rotate(old, to.ID, to.Hash, a.v.Now)
 	if err != nil {
 		return 0, err
 	}
-	if there, err := a.v.grant(to.ID); err != nil {
+	if there, err := a.v.Grant(to.ID); err != nil {
 		return 0, err
 	} else if there != nil {
 		return 0, fault.AlreadyExists.With("a ref with this id exists already")
 	}
-	if err := a.v.withdrawReplaced(a.s, a.grant, old.ID); err != nil {
+	if err := withdrawReplaced(a.v, a.s, a.grant, old.ID); err != nil {
 		return 0, err
 	}
 	ev := a.emit(session.MethodRotate, session.RefKey(g.ID), 1, rawjson.Encode(rotatePayload{Ref: g.ID, Old: old.ID}))
-	a.v.mint(g)
-	a.v.rotate(session.RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})
-	row := a.v.changeRow(a.s)
+	a.v.Mint(g)
+	a.v.Rotate(session.RotatedGrant{ID: old.ID, By: g.ID, At: a.v.Now, Cut: ev.Cursor})
+	row := a.v.ChangeRow(a.s)
 	row.AuthGen++
 	// The creator's outbox acts as the owner without holding the owner's ref: a rotation must end
 	// that too.

@@ -78,6 +78,31 @@ func (o *Opening) Note(answer *Answer) {
 	}
 }
 
+// divergences are the openings of copied outboxes that a group has found, with the answer to everything over each.
+type divergences map[*Opening]*fault.Error
+
+// of returns the answer to everything over a diverged opening; nil for other openings.
+func (d divergences) of(o *Opening) *fault.Error {
+	if o == nil {
+		return nil
+	}
+	if err := o.diverged.Load(); err != nil {
+		return err
+	}
+	return d[o]
+}
+
+// note records that answer for later submissions of the group.
+func (d *divergences) note(o *Opening, err *fault.Error) {
+	if o == nil || err.Code != fault.OutboxDiverged {
+		return
+	}
+	if *d == nil {
+		*d = divergences{}
+	}
+	(*d)[o] = err
+}
+
 // Direct is Session.revoke of the wire: of Ref and its subtree, or of every share if Epoch is set,
 // by the rules of the ops revoke and bumpEpoch. With Share it is Session.share, by the rules of the
 // op share, except that a repetition changes nothing; with Rotate it is Session.rotate.

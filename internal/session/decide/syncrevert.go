@@ -54,7 +54,7 @@ type syncRun struct {
 // syncOp does a put or remove as a direct call of opencode's does: those of the batch with the argument sync are one sync. What the info says is
 // done with the last of them, unless that is refused.
 func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, err *fault.Error) {
-	before, op, run := a.v.savepoint(), a.op, a.sync
+	before, op, run := a.v.Savepoint(), a.op, a.sync
 	if run == nil {
 		of := slices.DeleteFunc(slices.Clone(a.sub.Batch.Ops), func(op ledger.Intent) bool { return !hasArgument(&op, "sync") })
 		run = &syncRun{last: of[len(of)-1].OpID}
@@ -71,7 +71,7 @@ func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, er
 		err = a.endSync(&run.syncRevert)
 	}
 	if err != nil {
-		a.v.rollback(before)
+		a.v.Rollback(before)
 		return nil, err
 	}
 	a.sync = run
@@ -80,7 +80,7 @@ func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, er
 
 // beginSync looks at what ops will do.
 func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) {
-	r.row = a.s.row.Revert
+	r.row = a.s.Row.Revert
 	var info []byte
 	for i := range ops {
 		key := argText(&ops[i], "key")
@@ -92,16 +92,16 @@ func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) 
 		if r.arrives || key == "" || session.HeadOf(key) != key {
 			continue
 		}
-		slot, err := a.v.entryMeta(a.s, key)
+		slot, err := a.v.EntryMeta(a.s, key)
 		if err != nil {
 			return r, err
 		}
-		r.arrives = slot.entry == nil
+		r.arrives = slot.Entry == nil
 	}
 	if info == nil && !r.arrives && !r.row.InForce() {
 		return r, nil
 	}
-	e, err := a.v.value(a.s, sessionKey)
+	e, err := a.v.Value(a.s, sessionKey)
 	if err != nil {
 		return r, err
 	}
@@ -121,7 +121,7 @@ func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) 
 // is new has settled it in the same batch: opencode sends together what it does at once, and a prompt clears the info and adds its
 // message. An info that goes on saying so counts again when what it hides was shown by the batch, and when its message has arrived.
 func (a *applier) endSync(r *syncRevert) *fault.Error {
-	at := a.s.row.Revert.To
+	at := a.s.Row.Revert.To
 	var do op
 	switch {
 	case r.now == "" && r.was != "" && at == r.was:
@@ -146,7 +146,7 @@ func (a *applier) endSync(r *syncRevert) *fault.Error {
 // still has it.
 func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
 	key := argText(op, "key")
-	if !a.s.row.Revert.InForce() || session.HeadOf(key) == "" {
+	if !a.s.Row.Revert.InForce() || session.HeadOf(key) == "" {
 		return nil
 	}
 	if hidden := a.notHidden(key); hidden == nil || hidden.Code != fault.Reverted {
@@ -158,8 +158,8 @@ func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
 // showAgain takes a revert back by an event of its own.
 func (a *applier) showAgain() *fault.Error {
 	return a.aside(func() *fault.Error {
-		a.emit(session.MethodUnrevert, "", 1, rawjson.Encode(session.RevertPayload{To: a.s.row.Revert.To}))
-		a.v.changeRow(a.s).Revert = session.Revert{}
+		a.emit(session.MethodUnrevert, "", 1, rawjson.Encode(session.RevertPayload{To: a.s.Row.Revert.To}))
+		a.v.ChangeRow(a.s).Revert = session.Revert{}
 		return nil
 	})
 }

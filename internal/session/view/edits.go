@@ -1,4 +1,4 @@
-package decide
+package view
 
 // Large values that are edited: the database keeps such a value as it was once, its base, and beside
 // it the changes since then, as the pieces of the base and of new text that make the value (package
@@ -18,16 +18,16 @@ const minEdited = 4 << 10
 // With 100 KB, edits of 100 bytes far from each other make up for it some fifty times.
 func maxEdits(n int) int { return 4<<10 + n/64 }
 
-// storeEdit decides how e is stored, which an edit has made of old: made says of which pieces. slot is
+// StoreEdit decides how e is stored, which an edit has made of old: made says of which pieces. slot is
 // the key's state before it.
-func storeEdit(slot *entryState, e, old *session.Entry, made pieces.List) (writeMode, *fault.Error) {
+func StoreEdit(slot *EntryState, e, old *session.Entry, made pieces.List) (WriteMode, *fault.Error) {
 	if len(e.Payload) <= minEdited {
-		return writeWhole, nil
+		return WriteWhole, nil
 	}
 	e.Edited = uint64(len(e.Payload))
 	// Only a base that is in its row already can stay there.
 	if old.Edited == 0 || made == nil || slot.write != writeNone && slot.write != writeEdits {
-		return writeWhole, nil
+		return WriteWhole, nil
 	}
 	base := pieces.Whole(len(old.Payload))
 	if old.Edits != nil {
@@ -38,7 +38,7 @@ func storeEdit(slot *entryState, e, old *session.Entry, made pieces.List) (write
 	}
 	edits := made.On(base).Marshal()
 	if len(edits) > maxEdits(len(e.Payload)) {
-		return writeWhole, nil
+		return WriteWhole, nil
 	}
 	e.Edits = edits
 	return writeEdits, nil

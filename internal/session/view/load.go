@@ -1,4 +1,4 @@
-package decide
+package view
 
 // Loading rows into the view. A loaded row never replaces one that the view has already, and may
 // have changed.
@@ -13,21 +13,21 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// load reads from the store and merges the result into the view. first marks the load that locks.
-func (v *view) load(w *session.ReadSet, first bool) error {
+// Load reads from the store and merges the result into the view. first marks the load that locks.
+func (v *View) Load(w *session.ReadSet, first bool) error {
 	rows, err := v.tx.Load(v.ctx, w)
 	if err != nil {
 		return err
 	}
 	if first {
-		v.now = rows.Now
+		v.Now = rows.Now
 	}
 	return v.merge(w, rows)
 }
 
 // loadMissing is load for an op that needs further rows.
-func (v *view) loadMissing(w *session.ReadSet) *fault.Error {
-	rows, err := v.loadBounded(w)
+func (v *View) loadMissing(w *session.ReadSet) *fault.Error {
+	rows, err := v.LoadBounded(w)
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func (v *view) loadMissing(w *session.ReadSet) *fault.Error {
 	return nil
 }
 
-// loadBounded reads for an op: more than one submission may read is TooLarge, an error of the store
+// LoadBounded reads for an op: more than one submission may read is TooLarge, an error of the store
 // ends the group. A submission that has exceeded the limit reads no more payloads.
-func (v *view) loadBounded(w *session.ReadSet) (*session.Rows, *fault.Error) {
+func (v *View) LoadBounded(w *session.ReadSet) (*session.Rows, *fault.Error) {
 	w.MaxBytes = max(v.readLimit-v.readBytes, 1)
 	if v.storeErr == nil && v.readBytes >= v.readLimit && readsPayloads(w) {
 		return nil, v.errReadLimit()
@@ -57,17 +57,17 @@ func (v *view) loadBounded(w *session.ReadSet) (*session.Rows, *fault.Error) {
 	return nil, v.errStore()
 }
 
-func (v *view) errStore() *fault.Error {
+func (v *View) errStore() *fault.Error {
 	return fault.Internal.Because(v.storeErr, "the rows of an op could not be read")
 }
 
 // countRead adds to the bytes read.
-func (v *view) countRead(bytes int) {
+func (v *View) countRead(bytes int) {
 	v.readBytes += bytes
 	v.groupBytes += bytes
 }
 
-func (v *view) errReadLimit() *fault.Error {
+func (v *View) errReadLimit() *fault.Error {
 	return fault.TooLarge.With("this needs more than %d bytes of payloads in memory, the limit: put or remove some of it first, or commit smaller batches", v.readLimit)
 }
 
@@ -77,14 +77,14 @@ func readsPayloads(w *session.ReadSet) bool {
 }
 
 // merge adds to the view the rows of everything in w that it does not have yet.
-func (v *view) merge(w *session.ReadSet, rows *session.Rows) error {
+func (v *View) merge(w *session.ReadSet, rows *session.Rows) error {
 	for _, id := range w.Sessions {
 		row := rows.Sessions[id]
 		if row == nil {
 			row = &session.Row{ID: id}
 		}
-		if v.sessions[id] == nil {
-			v.sessions[id] = &sessionView{row: *row, before: *row, purged: map[uint64][]byte{}, entries: map[string]*entryState{}, turns: map[string]*turnState{}}
+		if v.Sessions[id] == nil {
+			v.Sessions[id] = &Session{Row: *row, before: *row, purged: map[uint64][]byte{}, Entries: map[string]*EntryState{}, turns: map[string]*turnState{}}
 		}
 	}
 	for _, id := range w.Others {
@@ -92,16 +92,16 @@ func (v *view) merge(w *session.ReadSet, rows *session.Rows) error {
 			v.others[id] = rows.Others[id]
 		}
 	}
-	maps.Copy(v.below, rows.Below)
+	maps.Copy(v.Below, rows.Below)
 	for _, k := range w.Streams {
-		if st := rows.Streams[k]; st != nil && v.streams[k] == nil {
-			v.streams[k] = &streamView{row: *st, before: *st, history: ledger.NewHistory(nil)}
+		if st := rows.Streams[k]; st != nil && v.Streams[k] == nil {
+			v.Streams[k] = &Stream{Row: *st, before: *st, History: ledger.NewHistory(nil)}
 		}
 	}
 	for _, r := range w.Records {
-		if sv := v.streams[r.Stream]; sv != nil {
+		if sv := v.Streams[r.Stream]; sv != nil {
 			for _, rec := range rows.Records[r.Stream] {
-				sv.history.Add(rec)
+				sv.History.Add(rec)
 			}
 		}
 	}
@@ -115,16 +115,16 @@ func (v *view) merge(w *session.ReadSet, rows *session.Rows) error {
 	if err := v.dropLeft(rows); err != nil {
 		return err
 	}
-	for id, s := range v.sessions {
+	for id, s := range v.Sessions {
 		s.merge(w, id, rows)
 	}
 	return nil
 }
 
-func (s *sessionView) merge(w *session.ReadSet, id string, rows *session.Rows) {
+func (s *Session) merge(w *session.ReadSet, id string, rows *session.Rows) {
 	found := rows.Entries[id]
-	if n := len(w.EntryMeta[id]); len(s.entries) == 0 && n > 0 {
-		s.entries = make(map[string]*entryState, n)
+	if n := len(w.EntryMeta[id]); len(s.Entries) == 0 && n > 0 {
+		s.Entries = make(map[string]*EntryState, n)
 	}
 	for _, key := range w.EntryMeta[id] {
 		s.fill(key, found[key], false)
@@ -149,7 +149,7 @@ func (s *sessionView) merge(w *session.ReadSet, id string, rows *session.Rows) {
 		}
 	}
 	for key := range w.Deltas[id] {
-		slot := s.entries[key]
+		slot := s.Entries[key]
 		if slot != nil && slot.missingDeltas {
 			tail := make([]string, 0, len(slot.tail)+1)
 			slot.tail = append(append(tail, string(rows.Deltas[id][key])), slot.tail...)
@@ -173,22 +173,22 @@ func (s *sessionView) merge(w *session.ReadSet, id string, rows *session.Rows) {
 }
 
 // absentEntry is the state of every key without an entry, shared.
-var absentEntry = entryState{hasPayload: true}
+var absentEntry = EntryState{hasPayload: true}
 
 // fill adds a loaded entry, unless the view has as much of it.
-func (s *sessionView) fill(key string, e *session.Entry, full bool) {
-	slot := s.entries[key]
+func (s *Session) fill(key string, e *session.Entry, full bool) {
+	slot := s.Entries[key]
 	switch {
 	case slot == nil && e == nil:
-		s.entries[key] = &absentEntry
+		s.Entries[key] = &absentEntry
 		return
 	case slot == nil:
-		s.entries[key] = &entryState{entry: e, hasPayload: full, missingDeltas: e.LastAppend != 0, edits: e.Edited != 0}
+		s.Entries[key] = &EntryState{Entry: e, hasPayload: full, missingDeltas: e.LastAppend != 0, edits: e.Edited != 0}
 		return
 	}
-	if full && !slot.hasPayload && slot.entry != nil && e != nil && e.Cursor == slot.entry.Cursor {
-		filled := *slot.entry // the old one may be in the journal, which must not change
+	if full && !slot.hasPayload && slot.Entry != nil && e != nil && e.Cursor == slot.Entry.Cursor {
+		filled := *slot.Entry // the old one may be in the journal, which must not change
 		filled.Payload, filled.Edits = e.Payload, e.Edits
-		slot.entry, slot.hasPayload = &filled, true
+		slot.Entry, slot.hasPayload = &filled, true
 	}
 }
