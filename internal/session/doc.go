@@ -17,9 +17,9 @@
 //	read set    the rows that a group of submissions locks and reads
 //
 // The rows are in rows.go, with claim.go, forking.go, request.go, stream.go, turn.go and webhook.go; the log in event.go (its
-// methods, payloads and hash chain), verify.go and trim.go; the state in key.go, value.go, order.go and fold.go, with revert.go
+// methods, payloads and hash chain, and where it begins) and verify.go; the state in key.go, value.go, order.go and fold.go, with revert.go
 // and compact.go (what is hidden or left out of it); what of both is shown in scope.go, unscoped.go and shown.go. reads.go has
-// what objects read, the pages of which are in keypage.go, searchpage.go, requestpage.go, list.go, older.go and tree.go.
+// what objects read, the pages of which are in keypage.go, request.go, list.go and tree.go.
 // features.go says which readers would misread a session, limits.go what a server announces.
 //
 // # Bounds

@@ -22,7 +22,7 @@ type Row struct {
 	External    string // the session's id in another system
 	Life        Life
 	Cursor      uint64     // of the last event; 0 before the first
-	Base        uint64     // the log starts after this cursor; 0 unless trimmed (trim.go)
+	Base        uint64     // the log starts after this cursor; 0 unless trimmed (event.go)
 	Head        Hash       // hash of the event at Cursor: the end of the chain
 	Epoch       uint64     // starts at 1
 	AuthGen     uint64     // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
@@ -42,7 +42,7 @@ type Row struct {
 	Creator     string     // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
-	// being removed (decide/forgotten.go).
+	// being removed (decide/commit.go).
 	Forgotten bool
 }
 

@@ -172,58 +172,24 @@ func pruneAcked(st *view.Stream, raised bool, err *fault.Error) *fault.Error {
 	return err
 }
 
-// direct decides a submission without an outbox.
-func (a *applier) direct(out *Answer) *fault.Error {
-	d := a.sub.Direct
-	switch {
-	case d.Rotate != nil:
-		return a.rotate(out, d.Rotate)
-	case d.Older != nil:
-		return a.removeOlder(out, d.Older)
-	case d.Ops:
-		return a.applyDirectOps(out)
+// Forgotten sessions: of a session deleted long ago only its row, its owner's ref and its audit
+// remain. Its streams and records are removed, so whether an op was sent before is unknown. It does
+// not matter: no op can apply, and each gets the same answer without a decision. Nothing is
+// recorded, and a repetition gets the same answer.
+
+// forgotten answers a submission to a forgotten session.
+func (a *applier) forgotten(out *Answer) *fault.Error {
+	why := fault.SessionDeleted.With("the session was deleted long ago")
+	if a.sub.Direct != nil {
+		return why
 	}
-	name, do := session.MethodRevoke, op(&opRevoke{ref: d.Ref, takeOver: d.TakeOver})
-	switch {
-	case d.Share != nil:
-		name, do = session.MethodShare, &opShare{mint: *d.Share, idempotent: true}
-	case d.Epoch:
-		name, do = session.MethodBumpEpoch, &opBumpEpoch{}
-	}
-	before := a.v.Savepoint()
-	err := a.authorizeRef(methods[name], name, 0)
-	switch { // refusals here need no read of the database
-	case err != nil:
-	case name == session.MethodRevoke && capability.Target(d.Ref) == "":
-		err = fault.NotFound.With("this session has no such ref")
-	case d.Share != nil && capability.Target(d.Share.ID) != a.s.Row.ID:
-		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.Row.ID)
-	case d.Share != nil:
-		if err = checkShare(d.Share); err == nil && a.cfg.Features != nil {
-			err = session.CheckFeatures(MintFeatures(d.Share), a.cfg.Features())
+	for i := range a.sub.Batch.Ops {
+		op, o := &a.sub.Batch.Ops[i], ledger.Outcome{Status: ledger.Rejected, Reason: why.Code, Message: why.Message}
+		if op.Method == ledger.MethodVoid {
+			o = ledger.Outcome{Status: ledger.Voided, Reason: fault.Voided}
 		}
+		o.OpID = op.OpID
+		out.Outcomes = append(out.Outcomes, o)
 	}
-	if err == nil && d.Share != nil {
-		err = a.checkQuota(session.EventCost)
-	}
-	var r result
-	if err == nil {
-		a.outbox = "" // it belongs to no stream
-		err = a.inScope(do)
-	}
-	if err == nil {
-		r, err = do.apply(a)
-	}
-	if err != nil {
-		return a.rollBackRefused(before, name, err)
-	}
-	switch r := r.(type) {
-	case cutResult:
-		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
-	case epochResult:
-		out.Cut, out.Children, out.ChildrenCount = r.Cut, r.Children, r.ChildrenCount
-	}
-	out.Epoch = a.s.Row.Epoch
-	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: name, Count: 1}}
 	return nil
 }

@@ -13,14 +13,13 @@
 // op that changes state makes exactly one event, at the row's next cursor. The interruption and the
 // resumption of a turn are events of the session itself.
 //
-// The files, in the order of a commit: submission.go (input and output), commit.go (the
-// transaction), readset.go (its reads; the rows with the group's changes over them are package view's), apply.go (authority, events, leases), op.go and args.go (methods and their
-// arguments), opfeatures.go and opscope.go (what an op needs of servers, and of its ref), apply_*.go with requestevent.go,
-// finalize.go (the effect of each method), turncount.go (open turns),
-// claimcount.go (claims), quota.go (bytes), audit.go (audit rows and
-// usage counts). Calls without an outbox: directops.go, syncrevert.go, removeolder.go,
-// rotate.go (replacing an owner's ref), and forgotten.go. Changes without an op: lapse.go (expired leases), revoketree.go, manage.go and reach.go
-// (what ends refs in other sessions than their own), operator.go, forkcopy.go and forkfold.go (forks in pieces).
+// The files, in the order of a commit: submission.go (input, output and configuration), commit.go (the transaction), readset.go (its
+// reads; the rows with the group's changes over them are package view's), apply.go (authority, events, leases), op.go and args.go
+// (methods and their arguments), opfeatures.go and opscope.go (what an op needs of servers, and of its ref), apply_*.go with
+// requestevent.go (the effect of each method), counts.go and quota.go (open turns, claims, bytes), audit.go (audit rows and usage
+// counts). Calls without an outbox: direct.go, syncrevert.go, rotate.go (replacing an owner's ref). Changes without an op: upkeep.go
+// (expired leases), manage.go and reach.go (what ends refs in other sessions than their own), forkcopy.go and forkfold.go (forks in
+// pieces).
 //
 //	op          a call of a method, with an id and named arguments
 //	submission  a batch of ops, an acknowledgement or a call without an outbox, with its authority
@@ -36,7 +35,7 @@
 //	                                                       begins with the source's entries; a live object of via must be passed along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open
-//	begin       message, payload, schema_version?          puts the message and opens its turn; limits on open turns: turncount.go
+//	begin       message, payload, schema_version?          puts the message and opens its turn; limits on open turns: counts.go
 //	appendText  key, offset, text                          continues a part's text at its byte offset
 //	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?; at most MaxTerminalParts parts
 //	share       ref, hash, rights, methods?, expires_at?, expires_in?, from?, message?, redemptions?, seal?, label?, actor?
