@@ -3,15 +3,15 @@
 // Only cmd, package server and tests import the two backends.
 //
 // Store has the methods that session.Tx and the server's store interfaces name, each written once for both databases. Here
-// are a transaction of a group and what is asked of the connection; the other methods are those of the rooms. Arrows go
+// are a transaction of a group and what is asked of the connection; the other methods are those of the packages below. Arrows go
 // one way:
 //
-//	store      Update, Listen, Ping, Close, and the rooms in one
+//	store      Update, Listen, Ping, Close, and the packages below in one
 //	authority  refs, streams, shares, webhooks and the audit beside commits
 //	upkeep     the care of the database by its servers and its operator
 //	reads      what is shown of sessions; authority uses it too
-//	txn        transactions, and the rows that they load and save; below all rooms
-//	dialect    statements for both databases, and what a backend implements; below all
+//	txn        transactions, and the rows that they load and save; below the three above
+//	dialect    statements for both databases, and what a backend implements; below txn
 //
 // Guarantees, the same for both databases and checked by store/storetest:
 //

@@ -1,4 +1,4 @@
-// Store: the rooms in one, and the transactions of groups.
+// Store: the packages below in one, and the transactions of groups.
 
 package store
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store/upkeep"
 )
 
-// Store is a server's store, on either database: the transactions of session.Tx, and the methods of the rooms.
+// Store is a server's store, on either database: the transactions of session.Tx, and the methods of the packages below.
 type Store struct {
 	*reads.Reads
 	*upkeep.Upkeep

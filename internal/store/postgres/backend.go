@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
-// backend implements store.Backend.
+// backend implements dialect.Backend.
 type backend struct {
 	pool        *pgxpool.Pool
 	sizedPool   *pgtune.AdaptivePool // the way to use pool
@@ -36,12 +36,12 @@ var (
 	readOnly  = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 )
 
-// Update implements store.Backend.
+// Update implements dialect.Backend.
 func (b *backend) Update(ctx context.Context, fn func(dialect.Runner) error) error {
 	return b.transaction(ctx, readWrite, fn)
 }
 
-// Snapshot implements store.Backend.
+// Snapshot implements dialect.Backend.
 func (b *backend) Snapshot(ctx context.Context, fn func(dialect.Runner) error) error {
 	return b.transaction(ctx, readOnly, fn)
 }
@@ -67,7 +67,7 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	return r.commit(ctx)
 }
 
-// runner implements store.Runner on one connection.
+// runner implements dialect.Runner on one connection.
 type runner struct {
 	backend     *backend
 	conn        *pgx.Conn
@@ -80,7 +80,7 @@ type runner struct {
 	scratch     *pgtune.Buffer // buffer of the lists, one statement's after the other's
 }
 
-// Queue implements store.Runner.
+// Queue implements dialect.Runner.
 func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func(dialect.Scanner) error) {
 	if s.Postgres == (dialect.Forms{}) {
 		return
@@ -116,7 +116,7 @@ func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func
 
 const nowQuery = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 
-// QueueNow implements store.Runner.
+// QueueNow implements dialect.Runner.
 func (r *runner) QueueNow(each func(now int64)) {
 	r.batch.Queue(nowQuery).QueryRow(func(row pgx.Row) error {
 		var now int64
@@ -128,11 +128,11 @@ func (r *runner) QueueNow(each func(now int64)) {
 	})
 }
 
-// Erase implements store.Runner: a row's earlier versions stay until the database vacuums, which
+// Erase implements dialect.Runner: a row's earlier versions stay until the database vacuums, which
 // takes privileges and time that a server does not have.
 func (r *runner) Erase() {}
 
-// Flush implements store.Runner.
+// Flush implements dialect.Runner.
 func (r *runner) Flush(ctx context.Context) error {
 	if !r.begun && r.batch.Len() > 0 {
 		begin := &pgx.Batch{}
@@ -221,10 +221,10 @@ func (r *runner) rollback(ctx context.Context) {
 	_, _ = r.conn.Exec(ctx, "rollback")
 }
 
-// Announce implements store.Backend.
+// Announce implements dialect.Backend.
 func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors) }
 
-// Ping implements store.Backend. It returns UnsafeStore for a database that was set to lose commits
+// Ping implements dialect.Backend. It returns UnsafeStore for a database that was set to lose commits
 // since it was opened, Unavailable for one that takes no writes.
 func (b *backend) Ping(ctx context.Context) error {
 	conn, release, err := b.sizedPool.Acquire(ctx)
@@ -238,7 +238,7 @@ func (b *backend) Ping(ctx context.Context) error {
 	return translate(ctx, checkWrites(ctx, conn.Conn()))
 }
 
-// PoolStats implements store.Pooled.
+// PoolStats implements dialect.Pooled.
 func (b *backend) PoolStats() (have, most int, short bool) {
 	size := b.sizedPool.Size()
 	return size.Have, size.Max, size.Short
@@ -254,7 +254,7 @@ func (b *backend) sizeChanged(size pgtune.Size) {
 	b.log.Info("the database has more connections again", "have", size.Have, "wanted", size.Max)
 }
 
-// Close implements store.Backend.
+// Close implements dialect.Backend.
 func (b *backend) Close() error {
 	b.closed.Store(true)
 	b.announcer.close()

@@ -22,7 +22,7 @@ const (
 	listenProbe = 15 * time.Second
 )
 
-// Listen implements store.Backend. It uses a connection of its own.
+// Listen implements dialect.Backend. It uses a connection of its own.
 func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(listenRetryMin),

@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 )
 
-// backend implements store.Backend. Taking a connection gives the right to use it; Close takes them
+// backend implements dialect.Backend. Taking a connection gives the right to use it; Close takes them
 // all.
 type backend struct {
 	now       func() time.Time
@@ -33,13 +33,13 @@ type backend struct {
 	closed  bool
 }
 
-// FreeSpace implements store.SpaceReporter. It ignores quotas and limits on files.
+// FreeSpace implements dialect.SpaceReporter. It ignores quotas and limits on files.
 func (b *backend) FreeSpace() (bytes uint64, known bool) {
 	bytes, err := freeSpaceAt(b.file)
 	return bytes, err == nil
 }
 
-// Snapshot implements store.Backend.
+// Snapshot implements dialect.Backend.
 func (b *backend) Snapshot(ctx context.Context, fn func(dialect.Runner) error) (err error) {
 	read, err := b.reads.begin(ctx)
 	if err != nil {
@@ -91,17 +91,17 @@ func rollback(ctx context.Context, c *conn) {
 	_ = c.exec(ctx, "ROLLBACK")
 }
 
-// Announce implements store.Backend: no other process listens.
+// Announce implements dialect.Backend: no other process listens.
 func (b *backend) Announce(map[string]uint64) {}
 
-// Listen implements store.Backend: no other process can commit.
+// Listen implements dialect.Backend: no other process can commit.
 func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
 	heard("", 0)
 	<-ctx.Done()
 	return nil
 }
 
-// Ping implements store.Backend.
+// Ping implements dialect.Backend.
 func (b *backend) Ping(ctx context.Context) error {
 	c, err := b.readers.acquire(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *backend) Ping(ctx context.Context) error {
 	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
 }
 
-// Close implements store.Backend: it waits until every connection is free.
+// Close implements dialect.Backend: it waits until every connection is free.
 func (b *backend) Close() error {
 	b.closing.Lock()
 	defer b.closing.Unlock()

@@ -63,7 +63,7 @@ func (l *updateQueue) popGroup() []*update {
 	return group
 }
 
-// Update implements store.Backend.
+// Update implements dialect.Backend.
 func (b *backend) Update(ctx context.Context, fn func(dialect.Runner) error) error {
 	u := &update{ctx: ctx, fn: fn, runner: make(chan *runner, 1), fnErr: make(chan error, 1), txErr: make(chan error, 1)}
 	b.queue.push(u)

@@ -120,7 +120,7 @@ func (c *conn) namedValues(args []any) []driver.NamedValue {
 // row is a row of a result. Its bytes belong to the caller of Scan.
 type row []driver.Value
 
-// Scan implements store.Scanner.
+// Scan implements dialect.Scanner.
 func (r row) Scan(dest ...any) error {
 	if len(dest) != len(r) {
 		return fmt.Errorf("the row has %d columns, not %d", len(r), len(dest))
@@ -163,7 +163,7 @@ type runner struct {
 	erase         bool // removed rows must leave the files
 }
 
-// Queue implements store.Runner.
+// Queue implements dialect.Runner.
 func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func(dialect.Scanner) error) {
 	if s.SQLite == (dialect.Forms{}) {
 		return
@@ -171,7 +171,7 @@ func (r *runner) Queue(s *dialect.Statement, list [][]any, args []any, each func
 	r.queue = append(r.queue, func(ctx context.Context) error { return r.statement(ctx, s, list, args, each) })
 }
 
-// QueueNow implements store.Runner.
+// QueueNow implements dialect.Runner.
 func (r *runner) QueueNow(each func(now int64)) {
 	r.queue = append(r.queue, func(context.Context) error {
 		each(r.conn.now().UnixMilli())
@@ -179,10 +179,10 @@ func (r *runner) QueueNow(each func(now int64)) {
 	})
 }
 
-// Erase implements store.Runner.
+// Erase implements dialect.Runner.
 func (r *runner) Erase() { r.erase = true }
 
-// Flush implements store.Runner.
+// Flush implements dialect.Runner.
 func (r *runner) Flush(ctx context.Context) error {
 	queue := r.queue
 	r.queue = nil

@@ -2,8 +2,8 @@
 // as tests that run alike on every database. A backend's own tests call Run and
 // Bench and add only what the others cannot have.
 //
-// The tests are in rooms by what they are about: sessions, work, history, authority, transactions, upkeep, and scripts,
-// which compares random groups with the model. No room uses another; all use harness.
+// The tests are in packages by what they are about: sessions, work, history, authority, transactions, upkeep, and scripts,
+// which compares random groups with the model. None of these uses another; all use harness.
 package storetest
 
 import (

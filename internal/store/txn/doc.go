@@ -1,5 +1,5 @@
 // Package txn runs the store's transactions: it locks and loads the rows that a group of batches needs, and saves what the
-// group changes. Here are the statements and scans of all tables that a commit reads or writes, for the rooms that read the
+// group changes. Here are the statements and scans of all tables that a commit reads or writes, for the packages that read the
 // same rows: reads, upkeep and authority call it, and Store.Update for package session. It uses package dialect alone.
 //
 // load.go and save.go are session.Tx, db.go runs them. The other files are one table or part each: its statements, and

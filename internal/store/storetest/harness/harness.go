@@ -1,5 +1,5 @@
 // Package harness is what tests of stores write and read with: a database of their own, rows and ids, authors that
-// send batches, and reads that fail the test. Nothing in it is a test of its own. The suite's rooms use it, and the
+// send batches, and reads that fail the test. Nothing in it is a test of its own. The suite's packages use it, and the
 // backends' own tests; it touches the store through its methods alone.
 //
 //	fixture   a store with a test, whose helpers fail the test
