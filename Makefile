@@ -85,7 +85,7 @@ test-slow: ## run the crash and soak tests, minutes long, all cases of what make
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) go test -count=1 -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./cmd/mooring ./internal/bench ./internal/server/node ./internal/store/postgres ./internal/benchfanout ./client ./outbox
-	go test -count=1 ./capability ./ledger ./internal/server/fanout ./internal/session/decide # all cases of what make test tries a part of (internal/seed),
+	go test -count=1 ./capability ./ledger ./internal/server/fanout ./internal/session/... # all cases of what make test tries a part of (internal/seed),
 	$(PGTEST) go test -count=1 -run '^Test(MachineStories|RandomGroups|CodesAtStatements|ExactlyOnceInOrder|ErrorsOfVerbs|ARetryOverTheOtherWireIsADuplicate|PayloadsAreKeptByteForByte|RecordingsOverCapnWeb)$$' ./outbox ./internal/server/node ./internal/share
 	$(PGTEST) go test -count=1 -run '^TestConformance$$/(Scripts|Edits|Compactions)$$' ./internal/store/sqlite ./internal/store/postgres
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
