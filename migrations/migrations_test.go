@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -254,5 +256,75 @@ func TestUpAmongTransactions(t *testing.T) {
 	var at int64
 	if err := db.QueryRow("SELECT max(version_id) FROM " + Postgres.Table).Scan(&at); err != nil || at != newest {
 		t.Errorf("at version %d, not %d, %v", at, newest, err)
+	}
+}
+
+// TestNoTableIsSeenEmpty: to a transaction that began before, Postgres shows a table that a migration has
+// written anew without its rows. One that waits for such a table is ended, and done again it sees them.
+func TestNoTableIsSeenEmpty(t *testing.T) {
+	t.Parallel()
+	db := opener(t, "pgx", pgtest.URL(t), 12)()
+	if err := Up(t.Context(), db, upTo(t, Postgres, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("INSERT INTO sessions (id, space, external) VALUES ('ses_1', 'spc_1', 'x')"); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(opts *sql.TxOptions, statement string) *sql.Tx {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback() }) // after its end it does nothing
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	waiting := func(n int) { // waits until n transactions wait for the table
+		t.Helper()
+		for got := -1; got != n; {
+			if err := db.QueryRow("SELECT count(*) FROM pg_locks WHERE relation = 'sessions'::regclass AND NOT granted").Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	seen := func(tx *sql.Tx) (n int, err error) {
+		err = tx.QueryRow("SELECT count(*) FROM sessions").Scan(&n)
+		return n, err
+	}
+	holder := begin(nil, "LOCK TABLE sessions IN ACCESS SHARE MODE")
+	migrated := make(chan error, 1)
+	go func() { migrated <- Up(context.WithoutCancel(t.Context()), db, upTo(t, Postgres, 4)) }()
+	waiting(1)
+	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead}
+	reader := begin(snapshot, "SELECT 1")
+	idle := begin(snapshot, "SELECT 1")
+	read := make(chan error, 1)
+	go func() {
+		n, err := seen(reader)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d sessions", n)
+		} else if err != nil && strings.Contains(err.Error(), "57P01") {
+			err = nil
+		}
+		read <- err
+	}()
+	waiting(2)
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Errorf("up: %v", err)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("a transaction that waited has seen: %v", err)
+	}
+	if n, err := seen(idle); err == nil && n != 1 {
+		t.Errorf("a transaction that had begun has seen %d sessions", n)
+	}
+	if n, err := seen(begin(snapshot, "SELECT 1")); err != nil || n != 1 {
+		t.Errorf("a later one has seen %d sessions, %v", n, err)
 	}
 }

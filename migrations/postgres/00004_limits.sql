@@ -118,3 +118,10 @@ CREATE TRIGGER entries_title_gone AFTER DELETE ON entries
 -- What is held of what was made under a ref of a space has a quota too. -1: what there was
 -- before is not added up yet.
 UPDATE grants SET spared = -1 WHERE target LIKE 'spc%' AND parent_target <> '';
+
+-- The generated column has Postgres write the table sessions anew, and show it without a row to each transaction that began
+-- before and comes to it afterwards: it would refuse what is there. Those that wait for the table, or are between two
+-- statements, are ended; who made them does them again, as after any lost connection.
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid() AND a.backend_xmin IS NOT NULL
+    AND (a.state = 'idle in transaction' OR EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'sessions'::regclass AND NOT l.granted));
