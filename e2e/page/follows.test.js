@@ -47,6 +47,7 @@ async function fresh(t, url) {
   });
   await visit.open(url);
   const painted = await (await visit.page.waitForFunction(() => globalThis.painted)).jsonValue();
+  await visit.framed();
   const now = await shown(visit.page);
   await visit.page.context().close();
   return { now, painted: painted.replaceAll("><", ">\n<").split("\n") };

@@ -40,7 +40,7 @@ async function readOn(visit) {
       next?.scrollIntoView({ block: "start" });
       return next === null;
     }), 120_000);
-  await visit.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  await visit.framed();
 }
 
 const most = full(4_000, 10_000);

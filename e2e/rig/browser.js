@@ -87,6 +87,11 @@ export class Visit {
     }
   }
 
+  /** Waits until the page has summed up what is there, which it does with its next frame. */
+  async framed() {
+    await this.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  }
+
   /** Has the page, once opened, load itself anew at once whenever it has to, and not 15 s after it last did. */
   async hurries() {
     await this.page.addInitScript(() => sessionStorage.removeItem("mooring-reload"));
