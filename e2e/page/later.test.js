@@ -1,8 +1,10 @@
 // What a long session's page has at first, and that the rest comes when it is wanted.
 
 import assert from "node:assert/strict";
+import { PassThrough } from "node:stream";
 import { after, before, test } from "node:test";
 import { axe, launch, Visit } from "../rig/browser.js";
+import { behind, lost } from "../rig/front.js";
 import { full } from "../rig/full.js";
 import { long } from "../rig/long.js";
 import { Server } from "../rig/mooring.js";
@@ -13,11 +15,11 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-/** A share of so many parts. */
-async function shared(t, parts) {
+/** A share of so many parts, of so many to a message. */
+async function shared(t, parts, each) {
   const server = await Server.start(t);
   const share = await Share.create(server, "ses_1");
-  const items = [...long("ses_1", parts)];
+  const items = [...long("ses_1", parts, each)];
   for (let i = 0; i < items.length; i += 1000) await share.sync(items.slice(i, i + 1000));
   return { server, share };
 }
@@ -175,6 +177,47 @@ test("what changes is loaded, and changed: also while it is being loaded", async
   await visit.page.locator("#line[data-state=over]").waitFor();
   assert.equal(await count(visit, "#log .part"), 0);
   visit.clean();
+});
+
+test("what is loaded later is asked for again if no answer comes: messages that are left out, and a block that has changed", async (t) => {
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server, { title: "Lost answers" });
+  await agent.put(Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`message/msg_${String(i).padStart(3, "0")}`, { role: "user" }])));
+  await agent.put({ "part/msg_100/prt_1": { type: "text", text: "In the middle." }, "todo/1": { text: "Tests" } });
+  const answers = { more: 0, block: 0 };
+  const origin = await behind(t, server, {
+    through: ({ url }) => {
+      const [, name] = /\/(more|block)\?/.exec(url) ?? [];
+      return name && ++answers[name] === 1 ? lost() : new PassThrough();
+    },
+  });
+  const visit = await Visit.begin(t, browser);
+  await visit.page.clock.install();
+  await visit.open(agent.link(origin));
+  const inTime = async (name, shown) => {
+    await until(`the ${name} is answered`, () => answers[name] === 1);
+    await visit.page.clock.fastForward(30_000);
+    await shown.waitFor();
+    assert.ok(answers[name] > 1);
+  };
+  await visit.page.evaluate(() => (location.hash = "m-msg_100"));
+  await inTime("more", visit.page.locator("#m-msg_100 .part"));
+  const batch = agent.session.batch();
+  batch.claim("todo/1", 600_000);
+  (await (await batch.commit()).wait()).check();
+  await inTime("block", visit.page.locator('[data-key="todo/1"] .claim'));
+  visit.clean();
+});
+
+test("a message of one part that is left out says so", async (t) => {
+  const { share } = await shared(t, 300, 1);
+  const visit = await Visit.begin(t, browser);
+  await visit.open(share.url);
+  const says = (selector) => visit.page.evaluate((s) => getComputedStyle(document.querySelector(s), "::after").content, selector);
+  assert.equal(await says("#log .msg.later"), '"A part, which loads when it is near"');
+  const more = await Visit.begin(t, browser);
+  await more.open((await shared(t, 1_000)).share.url);
+  assert.match(await more.page.evaluate(() => getComputedStyle(document.querySelector("#log .msg.later"), "::after").content), /20.* parts, which load when they are near/);
 });
 
 test("without JavaScript a page has a link to all of it", async (t) => {

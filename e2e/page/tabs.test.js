@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
-import { front } from "../rig/front.js";
+import { behind } from "../rig/front.js";
 import { full } from "../rig/full.js";
 import { Server } from "../rig/mooring.js";
 import { said, Share } from "../rig/writer.js";
@@ -30,15 +30,14 @@ test(`${many} tabs of one browser: each is loaded, is live, and shows what comes
 });
 
 /** A public share of a server behind a proxy. */
-async function behind(t, sockets) {
+async function proxied(t, sockets) {
   const server = await Server.start(t);
-  const origin = `localhost:${await front(t, server, "below", { sockets })}`;
-  await server.restart(["--advertise", `mooring://${origin}/below`]);
+  await behind(t, server, { sockets });
   return Share.create(server, session, begun);
 }
 
 test("a proxy that lets no WebSocket through: the page is live by server-sent events", async (t) => {
-  const share = await behind(t, "refused");
+  const share = await proxied(t, "refused");
   const visit = await Visit.begin(t, browser);
   await visit.open(share.url);
   await share.sync(said(session, "msg_2", "As it comes."));
@@ -48,7 +47,7 @@ test("a proxy that lets no WebSocket through: the page is live by server-sent ev
 });
 
 test("a proxy that hangs on WebSockets: the page is live by server-sent events", async (t) => {
-  const share = await behind(t, "hung");
+  const share = await proxied(t, "hung");
   const visit = await Visit.begin(t, browser);
   await visit.page.clock.install(); // so that seconds can pass at once
   await visit.page.goto(share.url);

@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import * as http from "node:http";
+import { PassThrough } from "node:stream";
 import { after, before, test } from "node:test";
 import { launch, Visit } from "../rig/browser.js";
+import { behind, lost } from "../rig/front.js";
 import { certificate, Commands, Server } from "../rig/mooring.js";
 import { until } from "../rig/wait.js";
 import { Agent } from "../rig/writer.js";
@@ -186,6 +188,28 @@ test("a link that is opened while the server is away, or stands still, opens whe
     await visit.shows("Back again.");
     visit.clean();
   }
+});
+
+test("an answer that gets lost while a page opens is asked for again, and is no second use of its ref where the browser stores nothing", async (t) => {
+  const { server, agent } = await spoken(t, "Once only.");
+  let answers = 0;
+  const origin = await behind(t, server, { through: ({ method }) => (method === "POST" && ++answers === 1 ? lost() : new PassThrough()) });
+  const [address, secret] = agent.link(origin, await agent.share({ redemptions: 1 })).split("#");
+  const visit = await Visit.begin(t, browser);
+  const { page } = visit;
+  await page.clock.install();
+  await page.addInitScript(() => {
+    const denied = { get: () => { throw new DOMException("Access is denied for this document.", "SecurityError"); } };
+    for (const store of ["localStorage", "sessionStorage"]) Object.defineProperty(window, store, denied);
+  });
+  await page.goto(address);
+  await gate(page).waitFor();
+  await page.evaluate((secret) => (location.hash = secret), secret);
+  await until("it is answered", () => answers === 1);
+  await page.clock.fastForward(30_000);
+  await visit.live();
+  await visit.shows("Once only.");
+  assert.equal(answers, 2);
 });
 
 test("a ref for one use counts a browser once, however many tabs open its link", async (t) => {

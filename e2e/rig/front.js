@@ -2,7 +2,17 @@
 
 import { once } from "node:events";
 import * as http from "node:http";
-import { PassThrough } from "node:stream";
+import { PassThrough, Transform } from "node:stream";
+
+/** An answer that gets lost: whoever asked waits for it in vain. */
+export const lost = () => new Transform({ transform() {} });
+
+/** Starts one for a server, which is started again to know its address there; gives that. */
+export async function behind(t, server, options) {
+  const at = `localhost:${await front(t, server, "below", options)}/below`;
+  await server.restart(["--advertise", `mooring://${at}`]);
+  return `http://${at}`;
+}
 
 /** Starts one for a server that ends with the test; gives its port. What is not below /prefix is not found. Answers go through what through(req) gives, a stream. */
 export async function front(t, target, prefix, { sockets = "passed", through = () => new PassThrough() } = {}) {

@@ -3,7 +3,7 @@
 
 import { isAnchor } from "./anchors.js";
 import { paint } from "./paint.js";
-import { fetchInTime } from "./fetch.js";
+import { backoff, fetchInTime, seconds } from "./fetch.js";
 import { reason } from "./reply.js";
 import { askTabs, browserId, drop, headers, keep, ownPage, token } from "./token.js";
 
@@ -29,9 +29,9 @@ export function gate(start) {
   };
   // A failure that may pass is tried again, later each time, or when the button is pressed.
   const failed = (text, passes) => {
-    const seconds = Math.min(2 ** attempts++, 30);
-    tell(passes ? `${text} Trying again in ${seconds} s.` : text, true);
-    if (passes) retry = setTimeout(anew, seconds * 1000 * (0.75 + Math.random() / 2));
+    const wait = passes ? backoff(attempts++) : 0;
+    tell(passes ? `${text} Trying again in ${seconds(wait)} s.` : text, true);
+    if (passes) retry = setTimeout(anew, wait);
     if (again) again.hidden = !passes;
   };
   const anew = () => (body === undefined ? show() : open());

@@ -2,6 +2,7 @@
 // which is filled when it comes near the window, or is wanted for another reason: a link leads there, or it changes.
 
 import { parseKey, unbundle } from "./anchors.js";
+import { backoff } from "./fetch.js";
 
 const most = 20; // messages asked for at once
 
@@ -124,7 +125,7 @@ export class Later {
         this.#attempt = 0;
         if (!this.#over) this.#fill(asked, got);
       } catch {
-        await new Promise((done) => setTimeout(done, Math.min(1000 * 2 ** this.#attempt++, 30_000)));
+        await new Promise((done) => setTimeout(done, backoff(this.#attempt++)));
       }
     }
     this.#asking = false;

@@ -2,6 +2,7 @@
 // after that are sent again, which changes nothing. It is a WebSocket first, of which browsers allow hundreds; if a proxy
 // blocks those, server-sent events, of which they allow six over all tabs.
 
+import { backoff, jitter, seconds } from "./fetch.js";
 import { serverSent, webSocket } from "./link.js";
 
 const silence = 50_000; // ms without anything after which a link counts as dead
@@ -110,8 +111,8 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
   function events() {
     openLink(serverSent, silence, (how, status) => {
       if (how !== "refused") return reconnect();
-      const wait = jitter(Math.min(1000 * 2 ** attempt++, 30_000));
-      later(wait, "waiting", `No answer (${status}); trying again in ${Math.max(1, Math.round(wait / 1000))} s`);
+      const wait = backoff(attempt++);
+      later(wait, "waiting", `No answer (${status}); trying again in ${seconds(wait)} s`);
     });
   }
 
@@ -121,8 +122,6 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
   state("connecting", "Connecting…");
   connect();
 }
-
-const jitter = (ms) => ms * (0.75 + Math.random() / 2);
 
 // How long to wait before the page is loaded again: not at all, or a while if that has
 // just happened.

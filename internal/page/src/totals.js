@@ -1,5 +1,5 @@
 // The session's totals, kept current: in the bar, and as the facts below the
-// contents, which the first paint has in the same words (internal/page/contents.go, internal/markup/numbers.go).
+// contents, which the first paint has in the same words (internal/page/contents.go, internal/page/internal/markup/numbers.go).
 
 import { hasClass, messagesIn } from "./anchors.js";
 

@@ -5,8 +5,6 @@ package objects
 import (
 	"context"
 
-	"capnproto.org/go/capnp/v3"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
@@ -31,9 +29,7 @@ func (o *space) open(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	cap := rpc.NewLocal(opened)
-	defer cap.Release()
-	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	answerObject(c, opened)
 }
 
 // openSession returns the object of a session of the space, under the space's ref. The first time it

@@ -124,64 +124,8 @@ func (b *backend) Close() error {
 	b.closed = true
 	close(b.wal.stop)
 	<-b.wal.ended
-	var errs []error
-	for range cap(b.readers.free) {
-		<-b.readers.free
-		errs = append(errs, b.readers.pop().close())
-	}
 	// The writer is the last, so that the write-ahead log is checkpointed and removed.
-	errs = append(errs, (<-b.writeConn).close())
-	close(b.readers.free)
+	err := errors.Join(b.readers.close(), (<-b.writeConn).close())
 	close(b.writeConn)
-	return errors.Join(append(errs, b.lock.Close())...)
-}
-
-// readPool is the reading connections. The one that was used last is taken first: its cache has most
-// of what the next read wants, and each that is used has to drop its cache after a commit and read
-// the pages again.
-type readPool struct {
-	free chan struct{} // an element for each connection that is free; closed with the backend
-
-	mu    sync.Mutex
-	conns []*conn // those that are free, the one used last at the end
-}
-
-// newReadPool returns a pool of n connections, each of which is opened by its first use.
-func newReadPool(n int, now func() time.Time) *readPool {
-	p := &readPool{free: make(chan struct{}, n)}
-	for range n {
-		p.release(&conn{now: now})
-	}
-	return p
-}
-
-// acquire waits for a connection.
-func (p *readPool) acquire(ctx context.Context) (*conn, error) {
-	select {
-	case _, open := <-p.free:
-		if !open {
-			return nil, dialect.ErrClosed
-		}
-		return p.pop(), nil
-	case <-ctx.Done():
-		return nil, translate(ctx, ctx.Err())
-	}
-}
-
-// pop takes a connection after an element of free was taken.
-func (p *readPool) pop() *conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := len(p.conns) - 1
-	c := p.conns[last]
-	p.conns = p.conns[:last]
-	return c
-}
-
-// release returns a connection.
-func (p *readPool) release(c *conn) {
-	p.mu.Lock()
-	p.conns = append(p.conns, c)
-	p.mu.Unlock()
-	p.free <- struct{}{}
+	return errors.Join(err, b.lock.Close())
 }

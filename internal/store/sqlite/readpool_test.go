@@ -26,14 +26,14 @@ func TestReadsInTurnUseOneConnection(t *testing.T) {
 		}
 		return n
 	}
-	inTurn := func() {
+	sequential := func() {
 		for range 10 {
 			if err := b.Snapshot(t.Context(), func(dialect.Runner) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	if inTurn(); opened() != 1 {
+	if sequential(); opened() != 1 {
 		t.Errorf("reads in turn opened %d connections", opened())
 	}
 	var reads, begun sync.WaitGroup
@@ -46,7 +46,7 @@ func TestReadsInTurnUseOneConnection(t *testing.T) {
 		})
 	}
 	reads.Wait()
-	if inTurn(); opened() != 3 {
+	if sequential(); opened() != 3 {
 		t.Errorf("3 reads at once, and some in turn, opened %d connections", opened())
 	}
 	var taken []*conn
