@@ -18,15 +18,27 @@ PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 # garbage collected as often as it would be, or a second waited at each process's end. What vet has to say, make lint says.
 RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
 	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
+
+# What Mooring exists for: both protocols, capabilities, ledger, outbox, client, sessions, their store and the server's parts.
+# DECIDES starts no goroutines: to watch it for races would take longer, and leave time for a tenth of the random cases.
+DECIDES := ./capability ./capnweb/internal/expr ./capnweb/internal/jsontext ./fault ./ledger/... ./migrations/... \
+	./outbox/internal/intent ./outbox/internal/machine ./rpc/internal/table ./rpc/internal/wire \
+	./internal/server/codec ./internal/server/jsschema ./internal/session/... ./internal/store/authority ./internal/store/dialect \
+	./internal/store/reads ./internal/store/upkeep
 # What takes longest begins first, so that no core has nothing to do in the end.
-LONG    := ./internal/server/node ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/share ./internal/store/sqlite
+RACED   := ./client/... ./outbox ./rpc ./rpc/internal/transport ./capnweb ./capnweb/internal/flow ./capnweb/testserver/... ./bridge \
+	./outbox/internal/lease ./outbox/internal/outcomes ./outbox/internal/postgres ./outbox/internal/refs ./outbox/internal/sqlite \
+	./outbox/internal/writer ./server ./internal/server/admission ./internal/server/authority ./internal/server/commit \
+	./internal/server/fanout ./internal/server/objects ./internal/server/operator ./internal/store/txn \
+	./internal/connlimit ./internal/httpkit ./internal/lazytimer ./internal/logdedup ./internal/peerconn ./internal/serialqueue \
+	./internal/writequeue ./internal/wsock
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents e2e-protocols screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-rest test-slow upgrade bench bench-fanout bench-page bench-rpc generate web api size verify lint interop e2e e2e-nodes e2e-opencode e2e-agents e2e-protocols screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,39 +67,47 @@ verify: ## fail if generated code, internal/page/dist, docs/api.txt, formatting 
 # What a random test does is the same each time, so that a rare defect fails nobody else's change: SEED=N has other things
 # happen, SEED=0 each time. RAPID_SEED is the library rapid's. What is there to find defects (linearize, the fuzz targets) has
 # a new one each time.
-test test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
+test test-rest test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
 # What the tests in JavaScript repeat, they repeat as often as they can with FULL=1 alone (e2e/README.md).
 e2e e2e-nodes: export FULL := $(FULL)
-test test-slow: export RAPID_SEED = $(SEED)
+test test-rest test-slow: export RAPID_SEED = $(SEED)
 # What slow tests repeat, they repeat once in SHARE times.
 test-slow: export SHARE := $(or $(SHARE),1)
 
-# Tests of sizes, which the race detector would multiply.
-UNRACEDFILES = $(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go */*/*/*/*_test.go)))
-UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
-
-test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
+test: ## test the core, on SQLite and Postgres, with the race detector (PKG=./internal/web: that package instead, all of it raced)
 	@.ci/need cc
 ifneq ($(PKG),./...)
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(PKG)
 else
-	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(LONG) $$(go list ./... | grep -v /internal/e2e$$)
-	$(PGTEST) go test -parallel 6 -timeout 20m ./internal/e2e # its servers and commands are processes of their own
-	go test -run '^($(UNRACED))$$' $(sort $(dir $(UNRACEDFILES)))
-	go test ./internal/socket # the race detector has it read and write in another way
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(RACED)
+	$(PGTEST) go test -p $(JOBS) -timeout 20m -run '^TestConformance$$' ./internal/store/postgres ./internal/store/sqlite
+	$(PGTEST) go test -p $(JOBS) -timeout 20m $(DECIDES)
 endif
 
-# The tests that only the crash tag brings; make test runs the others.
+# The whole server, the HTTP API, pages and other protocols are raced as the core is; the command, and servers and agents as processes, are not.
+test-rest: ## test the rest: what is one database's alone, the whole server, the command, the HTTP API, pages, agents and other protocols
+	@.ci/need cc
+	$(PGTEST) go test -p $(JOBS) -timeout 20m ./cmd/...
+	$(PGTEST) go test -parallel 6 -timeout 20m ./internal/e2e # alone: it has the most processes
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m ./internal/server/node ./internal/store/sqlite ./internal/web ./internal/httpapi ./internal/share \
+		$$(go list ./... | grep -vxF "$$(go list $(RACED) $(DECIDES) ./cmd/... ./internal/e2e)")
+
+# Tests of sizes, which the race detector would only multiply; those of the command are run without it anyway.
+UNRACEDFILES = $(filter-out ./cmd/%,$(patsubst %,./%,$(shell grep -l '^//go:build.*!race' $(wildcard */*_test.go */*/*_test.go */*/*/*_test.go */*/*/*/*_test.go))))
+UNRACED = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(UNRACEDFILES) | paste -sd '|' -)
+
+# The tests that only the crash tag brings; make test and make test-rest run the others.
 SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go internal/*/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go cmd/*/*_slow_test.go | paste -sd '|' -)
 
-# Without the race detector: what these do is raced by make test, in smaller numbers, and it would take them four times as long.
-test-slow: ## run the crash and soak tests, minutes long, all cases of what make test samples, and the benchmarks' own module
+# Without the race detector: what these do is raced by the other two, in smaller numbers, and it would take them four times as long.
+test-slow: ## run the crash and soak tests, minutes long, those of sizes, all cases of what make test samples, and the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) go test -count=1 -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./cmd/mooring ./internal/bench ./internal/server/node ./internal/store/postgres ./internal/benchfanout ./client ./outbox
-	go test -count=1 ./capability ./ledger ./internal/server/fanout ./internal/session/... # all cases of what make test tries a part of (internal/seed),
+	go test -count=1 ./internal/server/fanout # all cases of what is raced with a part of them (internal/seed),
 	$(PGTEST) go test -count=1 -run '^Test(MachineStories|RandomGroups|CodesAtStatements|ExactlyOnceInOrder|ErrorsOfVerbs|ARetryOverTheOtherWireIsADuplicate|PayloadsAreKeptByteForByte|RecordingsOverCapnWeb)$$' ./outbox ./internal/server/node ./internal/share
-	$(PGTEST) go test -count=1 -run '^TestConformance$$/(Scripts|Edits|Compactions)$$' ./internal/store/sqlite ./internal/store/postgres
+	$(PGTEST) go test -run '^($(UNRACED))$$' $(sort $(dir $(UNRACEDFILES)))
+	go test ./internal/socket # the race detector has it read and write in another way
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 

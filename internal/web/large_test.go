@@ -1,6 +1,6 @@
 //go:build unix && !race
 
-// Tests of sizes, which the race detector multiplies: make test runs them without it.
+// Tests of sizes, which the race detector multiplies: make test-slow runs them without it.
 
 package web
 
