@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/oprights"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -736,7 +736,7 @@ func (b *Batch) prepare(ctx context.Context) error {
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
 		b.batch.JSONChecked = b.batch.JSONChecked && op.Method != ledger.MethodVoid
 	}
-	if at, f := decide.CheckOps(intents, lim); f != nil {
+	if at, f := opargs.CheckOps(intents, lim); f != nil {
 		return f.Code.With("op %d (%s): %s", at+1, intents[at].Method, f.Message).Pos(f.At)
 	}
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {

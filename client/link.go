@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -121,7 +121,7 @@ func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Re
 
 // Apply implements outbox.Stream.
 func (s *stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
-	s.submit(streamCall{batch: b, needs: decide.FeaturesOf(b.Ops), done: done})
+	s.submit(streamCall{batch: b, needs: opargs.FeaturesOf(b.Ops), done: done})
 }
 
 // Acknowledge implements outbox.Stream.

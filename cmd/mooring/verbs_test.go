@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // TestVerbsAreWhereTheTableSays: docs/verbs.md has every method of the wire's sessions, spaces and
@@ -36,7 +36,7 @@ func TestVerbsAreWhereTheTableSays(t *testing.T) {
 			missing[name+"."+m[1]] = true
 		}
 	}
-	for _, m := range decide.Methods() {
+	for _, m := range opargs.Methods() {
 		missing[m] = true
 	}
 	if len(missing) < 35 {

@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // wholeLog is a session's log, as its owner is shown it over every wire.
@@ -501,7 +501,7 @@ func (h *history) checkVerbs() {
 			sent[o.Method] = true
 		}
 	}
-	for _, m := range decide.Methods() {
+	for _, m := range opargs.Methods() {
 		if sent[m] == slices.Contains(left, m) {
 			h.t.Errorf("the history has the method %s: %t", m, sent[m])
 		}

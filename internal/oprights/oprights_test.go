@@ -7,7 +7,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/oprights"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
@@ -61,7 +61,7 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.method, c.args, got, c.want)
 		}
 	}
-	for _, m := range decide.Methods() {
+	for _, m := range opargs.Methods() {
 		if !seen[m] && m != session.MethodCreate && m != session.MethodFork { // of a space's ref
 			t.Errorf("%s is missing", m)
 		}

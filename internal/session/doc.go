@@ -1,5 +1,5 @@
 // Package session is what a session is: its rows, its log, the state that the log folds to, what a ref shows of them, and the
-// requests and results of reads. Package decide changes sessions by it, the store reads and writes its rows, servers, pages and
+// requests and results of reads. Packages decide and maintain change sessions by it, the store reads and writes its rows, servers, pages and
 // clients show them, and clients fold and verify logs. It touches its arguments alone: it imports neither the wire nor SQL, and
 // reads no clock.
 //
@@ -17,9 +17,9 @@
 //	read set    the rows that a group of submissions locks and reads
 //
 // The rows are in rows.go, with claim.go, forking.go, request.go, stream.go, turn.go and webhook.go; the log in event.go (its
-// methods, payloads and hash chain, and where it begins) and verify.go; the state in key.go, value.go, order.go and fold.go, with revert.go
-// and compact.go (what is hidden or left out of it); what of both is shown in scope.go, unscoped.go and shown.go. reads.go has
-// what objects read, the pages of which are in keypage.go, request.go, list.go and tree.go.
+// methods, payloads and hash chain, and where it begins) and verify.go; the state in key.go, value.go, order.go and fold.go, with hidden.go
+// (what reverts hide, and what compactions leave out of it); what of both is shown in scope.go and unscoped.go. reads.go has
+// what objects read, with trees of refs; the pages of keys, requests and sessions are in keypage.go, request.go and list.go.
 // features.go says which readers would misread a session, limits.go what a server announces.
 //
 // # Bounds

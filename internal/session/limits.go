@@ -32,7 +32,7 @@ type Limits struct {
 
 // Bounds of open turns: MaxOpenTurns of one stream in a session, and of a ref that is not an
 // owner's with its descendants; MaxSessionTurns of a session, since every batch reads them. Turns
-// of dead refs are not counted (decide/counts.go); MaxOrphans is how many of them a session may have for a
+// of dead refs are not counted (decide/limits.go); MaxOrphans is how many of them a session may have for a
 // revert to end those that it hides.
 const (
 	MaxOpenTurns    = 256
@@ -41,7 +41,7 @@ const (
 )
 
 // Bounds of the claims in force: MaxRefClaims of a ref that is not an owner's with its descendants, and
-// MaxSessionClaims of a session, which is below view.MaxPassedClaims: what is free is found (decide/counts.go).
+// MaxSessionClaims of a session, which is below view.MaxPassedClaims: what is free is found (decide/limits.go).
 const (
 	MaxRefClaims     = 1024
 	MaxSessionClaims = 8192

@@ -28,14 +28,14 @@ type Row struct {
 	AuthGen     uint64     // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
 	Created     int64      // Unix ms
 	Updated     int64      // Unix ms
-	Bytes       int64      // stored in it (decide/quota.go)
+	Bytes       int64      // stored in it (decide/limits.go)
 	ExemptBytes int64      // of Bytes, stored before there was a quota; -1: Bytes are not measured
 	Order       Order      // of its state, from its first event (order.go)
 	Needs       Features   // that its readers need (features.go)
 	Origin      Origin     // what it was forked from, if it was
 	Parent      Parent     // the session that it is a child of, if it is one
-	Revert      Revert     // what it is reverted to, if it is (revert.go)
-	Compaction  Compaction // up to where it is compacted, if it is (compact.go); a revert may hide that
+	Revert      Revert     // what it is reverted to, if it is (hidden.go)
+	Compaction  Compaction // up to where it is compacted, if it is; a revert may hide that
 	Left        *Left      // what settled reverts hid, as long as the database has rows of it; nil: nothing
 	Forking     *Forking   // of an Absent one: the fork that it is being made as (forking.go)
 	Copies      *Copies    // the forks that are being copied of it

@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -369,3 +370,32 @@ func Writes(g *capability.Grant, key string) bool {
 
 // WritesAll reports whether a ref's writes are not limited to some keys.
 func WritesAll(g *capability.Grant) bool { return g.Message == "" && g.WriteKeys == nil }
+
+// Sight is what a reader is shown of a session's log: readers with equal sights are shown the same
+// of every log. The zero value shows all.
+type Sight struct{ text string }
+
+// SightOf returns the sight of a reader that has asked for keys, of those that g shows.
+func SightOf(g *capability.Grant, keys *Selection) Sight {
+	if ShowsAll(g) && keys == nil {
+		return Sight{}
+	}
+	b := strconv.AppendUint(nil, g.VisibleFrom, 10)
+	b = appendList(strconv.AppendQuote(b, g.Message), g.ReadKeys)
+	if keys != nil {
+		b = appendList(b, keys.asked.ReadKeys)
+	}
+	return Sight{string(b)}
+}
+
+// appendList appends a list that may be nil, so that no two lists give the same.
+func appendList(b []byte, list []string) []byte {
+	if list == nil {
+		return append(b, '*')
+	}
+	b = append(b, '[')
+	for _, text := range list {
+		b = strconv.AppendQuote(b, text)
+	}
+	return append(b, ']')
+}

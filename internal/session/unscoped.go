@@ -6,6 +6,7 @@ package session
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/tidwall/gjson"
 
@@ -372,3 +373,56 @@ type PublishedSession struct {
 	Events      UnscopedEvents
 	AuthChanged bool
 }
+
+// Shown are consecutive events as readers of one sight are shown them. It is safe for concurrent
+// use.
+type Shown struct {
+	Events []*Event // not to be changed
+	Cursor uint64   // of the last one in the log, shown or not,
+	Head   Hash     // and its hash
+
+	once    sync.Once
+	encoded any
+}
+
+// Encoded returns what encode makes of the events, which is called once: all callers pass the same
+// function.
+func (s *Shown) Encoded(encode func([]*Event) any) any {
+	s.once.Do(func() { s.encoded = encode(s.Events) })
+	return s.encoded
+}
+
+// ShownCache remembers events that were shown, so that the next reader of equal sight shares them.
+// The zero value is ready; it is not safe for concurrent use.
+type ShownCache struct{ shown map[shownKey]*Shown }
+
+// shownKey identifies events by the first one: those after it in a log never change while it is
+// held.
+type shownKey struct {
+	sight Sight
+	first *Event
+	n     int
+}
+
+// maxShown bounds a cache: readers at the same place ask for the same events one after the other.
+const maxShown = 16
+
+// Shown returns the first n events of u as g and keys show them, whose sight is given. key masks
+// hashes.
+func (c *ShownCache) Shown(u UnscopedEvents, n int, sight Sight, g *capability.Grant, keys *Selection, key *HashKey) *Shown {
+	at := shownKey{sight, u.list[0], n}
+	if s := c.shown[at]; s != nil {
+		return s
+	}
+	last := u.list[n-1]
+	events := slices.Clone(u.list[:n]) // so that the page they are part of can be freed
+	s := &Shown{Events: keys.Events(visibleEvents(g, events, key)), Cursor: last.Cursor, Head: last.Hash}
+	if len(c.shown) >= maxShown || c.shown == nil {
+		c.shown = make(map[shownKey]*Shown, maxShown)
+	}
+	c.shown[at] = s
+	return s
+}
+
+// Clear forgets all.
+func (c *ShownCache) Clear() { c.shown = nil }

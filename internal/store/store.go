@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/authority"
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/reads"
@@ -35,7 +35,7 @@ func New(b dialect.Backend) *Store {
 func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	err := s.db.Update(ctx, func(t *txn.Tx) error { return fn(t) })
 	for range maxMoreChildren {
-		if !errors.Is(err, decide.ErrMoreChildren) {
+		if !errors.Is(err, maintain.ErrMoreChildren) {
 			break
 		}
 		err = s.db.Update(ctx, func(t *txn.Tx) error { return fn(t) })
@@ -49,7 +49,7 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return err
 }
 
-// maxMoreChildren is how often a transaction is tried again because of decide.ErrMoreChildren: a child would have
+// maxMoreChildren is how often a transaction is tried again because of maintain.ErrMoreChildren: a child would have
 // to be made at each within the moment between a read and a lock.
 const maxMoreChildren = 20
 

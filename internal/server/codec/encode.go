@@ -39,25 +39,11 @@ const (
 	entryPayloadPointer = 1 // of Entry and EntryInfo
 )
 
-// EncodeEvents encodes events.
-func EncodeEvents(to wire.Event_List, events []*session.Event) error {
-	for i, e := range events {
-		if err := encodeEvent(to.At(i), e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // EncodeShown encodes the parameters of the call of a sink, once for all sinks that are sent the events: a
 // *rpc.EncodedParams, or the error.
 func EncodeShown(events []*session.Event) any {
 	params, err := rpc.EncodeParams(methods.EventSinkEvents.Params, func(s capnp.Struct) error {
-		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
-		if err != nil {
-			return err
-		}
-		return EncodeEvents(list, events)
+		return EncodeList(wire.EventSink_events_Params(s).NewEvents, events, encodeEvent)
 	})
 	if err != nil {
 		return err
@@ -65,14 +51,12 @@ func EncodeShown(events []*session.Event) any {
 	return params
 }
 
-// EncodeSums adds the payload hashes of the chain, which cannot be computed from purged payloads.
-func EncodeSums(to wire.Event_List, events []*session.Event) error {
-	for i, e := range events {
-		if err := to.At(i).SetSum(e.Sum[:]); err != nil {
-			return err
-		}
+// EncodeLogged encodes an event with its payload's hash in the chain, which cannot be computed from a purged payload.
+func EncodeLogged(to wire.Event, e *session.Event) error {
+	if err := encodeEvent(to, e); err != nil {
+		return err
 	}
-	return nil
+	return to.SetSum(e.Sum[:])
 }
 
 // EncodeEntry encodes an entry of a state.
@@ -128,13 +112,11 @@ func EncodeTurn(to wire.Turn, t *session.Turn) error {
 	to.SetStatus(uint8(t.Status))
 	to.SetBegun(t.Begun)
 	to.SetEnded(t.Ended)
-	if err := to.SetOutbox(session.OutboxOf(t.Outbox)); err != nil {
-		return err
-	}
-	if err := to.SetRef(t.Ref); err != nil {
-		return err
-	}
-	return to.SetMessage_(t.Message)
+	var w FieldWriter
+	w.Do(to.SetOutbox(session.OutboxOf(t.Outbox)))
+	w.Do(to.SetRef(t.Ref))
+	w.Do(to.SetMessage_(t.Message))
+	return w.err
 }
 
 // EncodeSessionInfo encodes a session's row.
@@ -207,25 +189,14 @@ func EncodeCompacted(make func() (wire.Compacted, error), c *session.Compaction)
 
 // EncodeSessions encodes a page of sessions.
 func EncodeSessions(page *session.ListPage, make func(int32) (wire.SessionInfo_List, error)) error {
-	list, err := make(int32(len(page.Sessions)))
-	if err != nil {
-		return err
-	}
-	for i, one := range page.Sessions {
-		if err := EncodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
-			return err
-		}
-	}
-	return nil
+	return EncodeList(make, page.Sessions, func(to wire.SessionInfo, one *session.Listing) error {
+		return EncodeSessionInfo(to, &one.Row, one.Title)
+	})
 }
 
 // EncodeEntryInfos encodes entries and who changed each last.
 func EncodeEntryInfos(list func(int32) (wire.EntryInfo_List, error), entries []*session.EntryInfo) error {
-	to, err := list(int32(len(entries)))
-	for i := 0; err == nil && i < len(entries); i++ {
-		err = encodeEntryInfo(to.At(i), entries[i])
-	}
-	return err
+	return EncodeList(list, entries, encodeEntryInfo)
 }
 
 // EncodeFound encodes an entry that a search has found.

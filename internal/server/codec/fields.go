@@ -8,7 +8,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -79,7 +79,7 @@ func (r *FieldReader) intern(b []byte, err error) string {
 // internedNames are the methods, and the arguments of the frequent ones.
 var internedNames = func() map[string]string {
 	names := map[string]string{}
-	for _, s := range append(decide.Methods(), ledger.MethodVoid,
+	for _, s := range append(opargs.Methods(), ledger.MethodVoid,
 		"key", "payload", "schema_version", "message", "offset", "text", "status", "parts", "usage") {
 		names[s] = s
 	}
@@ -148,6 +148,15 @@ func (w *FieldWriter) List(make func(int32) (capnp.TextList, error), texts []str
 	for i, text := range texts {
 		w.Do(list.Set(i, text))
 	}
+}
+
+// EncodeList encodes items into a new list.
+func EncodeList[L interface{ At(int) S }, S, T any](make func(int32) (L, error), items []T, encode func(S, T) error) error {
+	list, err := make(int32(len(items)))
+	for i := 0; err == nil && i < len(items); i++ {
+		err = encode(list.At(i), items[i])
+	}
+	return err
 }
 
 // setBytes writes bytes as a text field without converting them to a string.

@@ -167,16 +167,9 @@ func encodeCounts(to wire.Ack, a *decide.Answer) {
 }
 
 func encodeOutcomes(to wire.Ack, a *decide.Answer) error {
-	list, err := to.NewOutcomes(int32(len(a.Outcomes)))
-	if err != nil {
-		return err
-	}
-	for i := range a.Outcomes {
-		if err := encodeOutcome(list.At(i), &a.Outcomes[i], a.Duplicate); err != nil {
-			return err
-		}
-	}
-	return nil
+	return EncodeList(to.NewOutcomes, a.Outcomes, func(to wire.Outcome, o ledger.Outcome) error {
+		return encodeOutcome(to, &o, a.Duplicate)
+	})
 }
 
 func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {

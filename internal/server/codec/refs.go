@@ -200,16 +200,7 @@ func EncodeAuditPage(to wire.AuditPage, page *session.AuditPage) error {
 	if err := to.SetHead(page.Head[:]); err != nil {
 		return err
 	}
-	list, err := to.NewRows(int32(len(page.Rows)))
-	if err != nil {
-		return err
-	}
-	for i, row := range page.Rows {
-		if err := encodeAuditRow(list.At(i), row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return EncodeList(to.NewRows, page.Rows, encodeAuditRow)
 }
 
 func encodeAuditRow(to wire.AuditRow, row *capability.AuditRow) error {
@@ -234,15 +225,8 @@ func EncodeCuts(cuts []decide.ChildCut, make func(int32) (wire.ChildCut_List, er
 	if len(cuts) == 0 {
 		return nil
 	}
-	list, err := make(int32(len(cuts)))
-	if err != nil {
-		return err
-	}
-	for i, c := range cuts {
-		list.At(i).SetCut(c.Cut)
-		if err := list.At(i).SetSession(c.Session); err != nil {
-			return err
-		}
-	}
-	return nil
+	return EncodeList(make, cuts, func(to wire.ChildCut, c decide.ChildCut) error {
+		to.SetCut(c.Cut)
+		return to.SetSession(c.Session)
+	})
 }

@@ -130,7 +130,13 @@ func wideConnState() *Flow { return &Flow{maxInFlight: 1 << 30, maxSubs: 10} }
 // follow has n sent what comes after a cursor, over a connection.
 func (h *Hub) follow(t *testing.T, a *testAuthority, after uint64, n Sink, l *Flow) *Subscription {
 	t.Helper()
-	s := &Subscription{auth: a, conn: l, window: 1 << 20, sink: n, cursor: after,
+	return h.followKeys(t, a, nil, after, n, l)
+}
+
+// followKeys is follow, of some keys; nil are all.
+func (h *Hub) followKeys(t *testing.T, a *testAuthority, keys *session.Selection, after uint64, n Sink, l *Flow) *Subscription {
+	t.Helper()
+	s := &Subscription{auth: a, keys: keys, conn: l, window: 1 << 20, sink: n, cursor: after,
 		onStart: func(refused *fault.Error) {
 			if refused != nil {
 				t.Errorf("following: %v", refused)

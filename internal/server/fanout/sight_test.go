@@ -62,12 +62,10 @@ func TestSightsOfOneSession(t *testing.T) {
 			k := &kinds[i]
 			for n := range k.sinks {
 				k.sinks[n] = &keeping{}
-				s := h.follow(t, k.auth, 0, k.sinks[n], wideConnState())
-				s.fanout.mu.Lock()
-				s.keys = k.keys
-				s.fanout.mu.Unlock()
+				h.followKeys(t, k.auth, k.keys, 0, k.sinks[n], wideConnState())
 			}
 		}
+		synctest.Wait() // so that no subscription gets together what is there and what is put
 		put := func(key string) []*session.Event {
 			log.mu.Lock()
 			defer log.mu.Unlock()

@@ -68,6 +68,15 @@ func reply(c *rpc.Call, fill func(results capnp.Struct, caps *rpc.CapTable) erro
 	c.Return(resultSizes[unnamed(c.Method())], fill)
 }
 
+// answer answers c with what fill sets, unless the call is refused.
+func answer(c *rpc.Call, refused *fault.Error, fill func(results capnp.Struct, caps *rpc.CapTable) error) {
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	reply(c, fill)
+}
+
 // fail answers c with a fault.
 func fail(c *rpc.Call, f *fault.Error) { c.Fail(admission.NewException(f)) }
 

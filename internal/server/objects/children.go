@@ -46,11 +46,7 @@ func (o *sess) children(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		page, refused = o.listChildren(ctx, after, int(p.Limit()))
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Session_children_Results(s)
 		res.SetMore(page.Next != "")
 		if err := res.SetNext(page.Next); err != nil {
@@ -69,11 +65,7 @@ func (o *sess) open(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		opened, refused = o.openChild(ctx, id)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	answerObject(c, opened)
+	answerObject(c, refused, opened)
 }
 
 // openChild returns the object of a session below this one, under this one's ref and with its rights in

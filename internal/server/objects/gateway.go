@@ -61,19 +61,11 @@ func (g *gateway) hello(c *rpc.Call) {
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
 		l.SetBatchesInFlight(uint32(g.conn.maxBatches))
 		names := append(slices.Clone(extensions), g.service.cfg.Features().Names()...)
-		named, err := r.NewFeatures(int32(len(names)))
-		if err != nil {
-			return err
-		}
-		for i, name := range names {
-			if err := named.Set(i, name); err != nil {
-				return err
-			}
-		}
-		if err := r.SetHistory(g.service.cfg.History()); err != nil {
-			return err
-		}
-		return r.SetServer(g.service.cfg.Name)
+		var w codec.FieldWriter
+		w.List(r.NewFeatures, names)
+		w.Do(r.SetHistory(g.service.cfg.History()))
+		w.Do(r.SetServer(g.service.cfg.Name))
+		return w.Err()
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -25,11 +26,7 @@ func (o *space) open(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		opened, refused = o.openSession(ctx, id)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	answerObject(c, opened)
+	answerObject(c, refused, opened)
 }
 
 // openSession returns the object of a session of the space, under the space's ref. The first time it
@@ -75,7 +72,7 @@ func (o *space) openSession(ctx context.Context, id string) (*sess, *fault.Error
 		if refused := check(at); refused != nil {
 			return refused
 		}
-		return decide.OpenManaged(commit, tx, access.Row, rows.Grants[o.ref], rows.Now, o.conn.peer)
+		return maintain.OpenManaged(commit, tx, access.Row, rows.Grants[o.ref], rows.Now, o.conn.peer)
 	})
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "open the session")

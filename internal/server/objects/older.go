@@ -56,11 +56,7 @@ func (o *space) removeOlder(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		done, refused = o.removeOld(ctx, q)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return o.service.encodeRemoved(wire.Space_removeOlder_Results(s), done)
 	})
 }
@@ -71,19 +67,14 @@ func (s *Service) encodeRemoved(to wire.Space_removeOlder_Results, done *Removed
 	to.SetDone(done.Done)
 	to.SetUnchanged(done.Unchanged)
 	w.Text(to.SetNext, done.Next)
-	list, err := to.NewSessions(int32(len(done.Sessions)))
-	w.Do(err)
-	for i := range done.Sessions {
-		if w.Err() != nil {
-			break
-		}
-		one, left := list.At(i), &done.Sessions[i]
+	w.Do(codec.EncodeList(to.NewSessions, done.Sessions, func(one wire.OldSession, left LeftSession) error {
 		one.SetUpdated(left.Updated)
 		one.SetEvents(left.Events)
 		one.SetBytes(uint64(max(left.Bytes, 0)))
 		w.Text(one.SetId, left.ID)
 		w.Do(s.setRefusal(one.NewRefusal, left.Why))
-	}
+		return w.Err()
+	}))
 	w.Do(s.setRefusal(to.NewStopped, done.Stopped))
 	return w.Err()
 }

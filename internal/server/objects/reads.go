@@ -53,11 +53,7 @@ func (h *Capability) Stat(ctx context.Context) (*session.Stat, error) {
 
 func (o *sess) stat(ctx context.Context, c *rpc.Call) {
 	stat, refused := o.readStat(ctx)
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		to, err := wire.Session_stat_Results(s).NewStat()
 		if err != nil {
 			return err
@@ -66,18 +62,11 @@ func (o *sess) stat(ctx context.Context, c *rpc.Call) {
 		to.SetEvents(stat.Events)
 		to.SetFirst(stat.First)
 		to.SetLast(stat.Last)
-		kinds, err := to.NewKinds(int32(len(stat.Kinds)))
-		if err != nil {
-			return err
-		}
-		for i, kind := range stat.Kinds {
-			kinds.At(i).SetKeys(kind.Keys)
-			kinds.At(i).SetBytes(kind.Bytes)
-			if err := kinds.At(i).SetKind(kind.Kind); err != nil {
-				return err
-			}
-		}
-		return nil
+		return codec.EncodeList(to.NewKinds, stat.Kinds, func(to wire.KindStat, kind session.KindStat) error {
+			to.SetKeys(kind.Keys)
+			to.SetBytes(kind.Bytes)
+			return to.SetKind(kind.Kind)
+		})
 	})
 }
 
@@ -146,11 +135,7 @@ func (o *sess) get(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		page, next, refused = o.readKeys(ctx, keys)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_get_Results(s)
 		r.SetCursor(page.Row.Cursor)
 		if page.More {
@@ -174,11 +159,7 @@ func (o *sess) list(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		page, refused = o.listKeys(ctx, q)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_list_Results(s)
 		r.SetCursor(page.Row.Cursor)
 		if r.SetMore(page.More); page.More {
@@ -238,22 +219,14 @@ func (o *sess) search(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		page, refused = o.findWords(ctx, q)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_search_Results(s)
 		r.SetCursor(page.Row.Cursor)
 		r.SetIndexing(page.Indexing)
 		if err := r.SetNext(page.Next); err != nil {
 			return err
 		}
-		list, err := r.NewFound(int32(len(page.Found)))
-		for i := 0; err == nil && i < len(page.Found); i++ {
-			err = codec.EncodeFound(list.At(i), page.Found[i])
-		}
-		return err
+		return codec.EncodeList(r.NewFound, page.Found, codec.EncodeFound)
 	})
 }
 

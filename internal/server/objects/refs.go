@@ -185,26 +185,15 @@ func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.Tree
 	if refused == nil {
 		page, refused = read(q)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_refs_Results(s)
 		r.SetMore(page.Next != "")
 		if err := r.SetNext(page.Next); err != nil {
 			return err
 		}
-		list, err := r.NewRefs(int32(len(page.Rows)))
-		if err != nil {
-			return err
-		}
-		for i := range page.Rows {
-			if err := codec.EncodeTreeRow(list.At(i), &page.Rows[i], page.Now); err != nil {
-				return err
-			}
-		}
-		return nil
+		return codec.EncodeList(r.NewRefs, page.Rows, func(to wire.RefInfo, row session.TreeRow) error {
+			return codec.EncodeTreeRow(to, &row, page.Now)
+		})
 	})
 }
 
@@ -274,11 +263,7 @@ func (s *Service) readAudit(ctx context.Context, from *ConnState, target string,
 }
 
 func answerAudit(c *rpc.Call, page *session.AuditPage, refused *fault.Error) {
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		to, err := wire.NewAuditPage(s.Segment())
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -100,7 +101,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 			case rows.Grants[ref].Revoked != 0:
 				return nil
 			}
-			died, published, err = decide.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
+			died, published, err = maintain.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
 			return err
 		})
 	if refused != nil {

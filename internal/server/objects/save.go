@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -261,7 +262,7 @@ func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Acces
 		Rotate: []session.RotatedGrant{{ID: old.ID, By: g.ID, At: at.Now}},
 		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.conn.peer}},
 	}
-	published, err := decide.CutRotated(ctx, tx, c, old, o.conn.peer)
+	published, err := maintain.CutRotated(ctx, tx, c, old, o.conn.peer)
 	if err != nil {
 		return nil, err
 	}

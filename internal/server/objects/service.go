@@ -83,7 +83,7 @@ type Store interface {
 	OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error)
 
 	// FindManaged returns a session's row and the grant of a space's ref, and whether the ref has
-	// opened the session (decide.OpenManaged).
+	// opened the session (maintain.OpenManaged).
 	FindManaged(ctx context.Context, id, ref string) (access *session.Access, opened bool, err error)
 
 	// SessionRoots returns the grants of a session that were made from none of it: the owner's that lives, those that

@@ -306,21 +306,10 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	page, refused := o.readEvents(ctx, as, p.From(), hash, limit, keys)
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_events_Results(s)
 		r.SetCursor(page.Row.Cursor)
-		list, err := r.NewEvents(int32(len(page.Events)))
-		if err != nil {
-			return err
-		}
-		if err := codec.EncodeEvents(list, page.Events); err != nil {
-			return err
-		}
-		return codec.EncodeSums(list, page.Events)
+		return codec.EncodeList(r.NewEvents, page.Events, codec.EncodeLogged)
 	})
 }
 

@@ -48,11 +48,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: as, Conn: o.conn.flow, Sink: sink, Window: window, After: after, Keys: keys,
 		OnStart: func(actor string, refused *fault.Error) {
 			o.recordSubscribe(actor, refused)
-			if refused != nil {
-				fail(c, refused)
-			} else {
-				reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
-			}
+			answer(c, refused, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
 			handle.Release()
 		}})
 	var first func(context.Context)
@@ -128,11 +124,7 @@ func (o *sess) snapshot(c *rpc.Call) {
 	c.Go(func(ctx context.Context) {
 		defer sink.Ended(nil)
 		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(as, sink, o.clampWindow(0), keys, p.Compacted()), at)
-		if refused != nil {
-			fail(c, refused)
-			return
-		}
-		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+		answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_snapshot_Results(s).SetCursor(row.Cursor)
 			return nil
 		})
@@ -235,32 +227,16 @@ func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error))
 				return err
 			}
 		}
-		entries, err := to.NewEntries(int32(len(piece.Entries)))
-		if err != nil {
+		if err := codec.EncodeList(to.NewEntries, piece.Entries, codec.EncodeEntry); err != nil {
 			return err
 		}
-		for i, e := range piece.Entries {
-			if err := codec.EncodeEntry(entries.At(i), e); err != nil {
-				return err
-			}
-		}
-		turns, err := to.NewTurns(int32(len(piece.Turns)))
-		if err != nil {
+		if err := codec.EncodeList(to.NewTurns, piece.Turns, codec.EncodeTurn); err != nil {
 			return err
 		}
-		for i, t := range piece.Turns {
-			if err := codec.EncodeTurn(turns.At(i), t); err != nil {
-				return err
-			}
-		}
-		if err := codec.EncodeCompacted(to.NewCompacted, &piece.Compacted); err != nil || len(piece.LeftOut) == 0 {
-			return err
-		}
-		left, err := to.NewLeftOut(int32(len(piece.LeftOut)))
-		for i := 0; err == nil && i < len(piece.LeftOut); i++ {
-			err = left.Set(i, piece.LeftOut[i])
-		}
-		return err
+		var w codec.FieldWriter
+		w.Do(codec.EncodeCompacted(to.NewCompacted, &piece.Compacted))
+		w.List(to.NewLeftOut, piece.LeftOut)
+		return w.Err()
 	})
 	notifyDone(call, done)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/server/codec"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -27,11 +28,7 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		narrow, refused = o.within(ctx, limits, false)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	answerObject(c, narrow)
+	answerObject(c, refused, narrow)
 }
 
 // attenuate serves Space.attenuate.
@@ -42,17 +39,13 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		narrow, refused = o.within(ctx, limits, false)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	answerObject(c, narrow)
+	answerObject(c, refused, narrow)
 }
 
 // within returns the session's object with limits below those it has. dead says that there is one of
 // a dead ref, too: it repeats recorded outcomes.
 func (o *sess) within(ctx context.Context, limits capability.MintRequest, dead bool) (*sess, *fault.Error) {
-	if refused := session.CheckFeatures(decide.MintFeatures(&limits), o.service.cfg.Features()); refused != nil {
+	if refused := session.CheckFeatures(opargs.MintFeatures(&limits), o.service.cfg.Features()); refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
@@ -104,8 +97,12 @@ func (s *Service) attenuate(from *ConnState, ref string, grant *capability.Grant
 	return narrow, nil
 }
 
-// answerObject answers a call whose only result is a new object.
-func answerObject(c *rpc.Call, object rpc.Object) {
+// answerObject answers a call whose only result is a new object, unless it is refused.
+func answerObject(c *rpc.Call, refused *fault.Error, object rpc.Object) {
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
 	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
@@ -176,7 +173,7 @@ func (o *space) mint(m capability.MintRequest) *fault.Error {
 	if capability.Target(m.ID) != o.id { // such an id must not reach a database
 		return fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
-	if refused := session.CheckFeatures(decide.MintFeatures(&m), o.service.cfg.Features()); refused != nil {
+	if refused := session.CheckFeatures(opargs.MintFeatures(&m), o.service.cfg.Features()); refused != nil {
 		return refused
 	}
 	return o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},

@@ -64,13 +64,7 @@ func (o *space) create(c *rpc.Call) {
 	if refused == nil {
 		made, refused = o.newSession(id, owner)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	cap := rpc.NewLocal(made)
-	defer cap.Release()
-	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	answerObject(c, refused, made)
 }
 
 // newSession returns the object of the session id that is about to be made, with owner as the
@@ -125,11 +119,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		page, refused = o.listPage(ctx, q)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_list_Results(s)
 		res.SetMore(page.Next != "")
 		if err := res.SetNext(page.Next); err != nil {

@@ -130,11 +130,7 @@ func (o *sess) addWebhook(c *rpc.Call) {
 	if refused == nil {
 		w, refused = o.registerWebhook(w)
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		to, err := wire.Session_addWebhook_Results(s).NewWebhook()
 		if err != nil {
 			return err
@@ -152,19 +148,13 @@ func (o *sess) webhooks(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	owner, refused := o.checkOwner(at, "webhooks")
-	if refused != nil {
-		fail(c, refused)
-		return
+	if refused == nil {
+		o.service.cfg.Usage.Record(o.conn.peer, owner, "webhooks", cursorOf(at))
 	}
-	o.service.cfg.Usage.Record(o.conn.peer, owner, "webhooks", cursorOf(at))
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_webhooks_Results(s)
 		r.SetNow(at.Now)
-		to, err := r.NewWebhooks(int32(len(list)))
-		for i := 0; err == nil && i < len(list); i++ {
-			err = codec.EncodeWebhook(to.At(i), list[i])
-		}
-		return err
+		return codec.EncodeList(r.NewWebhooks, list, codec.EncodeWebhook)
 	})
 }
 
@@ -182,11 +172,7 @@ func (o *sess) removeWebhook(c *rpc.Call) {
 			return &session.WebhookChange{Remove: id, Audit: &capability.AuditRow{Act: capability.AuditUnhook, Subject: id}}, nil
 		})
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+	answer(c, refused, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_removeWebhook_Results(s).SetRemoved(removed)
 		return nil
 	})

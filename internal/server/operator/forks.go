@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 )
 
 const (
@@ -42,7 +42,7 @@ func (o *Operator) copyForks(ctx context.Context) {
 		case <-ctx.Done():
 		case <-idle:
 		case r := <-o.forkRequests:
-			if err := o.inTransaction(func(ctx context.Context, tx session.Tx) error { return decide.BeginFork(ctx, tx, r) }); err != nil {
+			if err := o.inTransaction(func(ctx context.Context, tx session.Tx) error { return maintain.BeginFork(ctx, tx, r) }); err != nil {
 				o.cfg.Outage.Warn("a fork was not begun", err)
 			}
 		}
@@ -91,7 +91,7 @@ func (o *Operator) copyPieces(ctx context.Context) (more bool) {
 				keys = 0
 			}
 			err := o.inTransaction(func(ctx context.Context, tx session.Tx) (err error) {
-				f, again, err = decide.CopyFork(ctx, tx, work.ForkWork, o.cfg.ForkBytes, keys)
+				f, again, err = maintain.CopyFork(ctx, tx, work.ForkWork, o.cfg.ForkBytes, keys)
 				return err
 			})
 			if err == nil && f != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 )
 
 // sweep interrupts turns whose leases lapsed. The sole server of a database interrupts all
@@ -98,7 +98,7 @@ func (o *Operator) interrupt(ids []string, all bool) error {
 	var lapsed *session.Published
 	err := o.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer admission.RecoverPanic(&err)
-		lapsed, err = decide.Lapse(ctx, tx, ids, all)
+		lapsed, err = maintain.Lapse(ctx, tx, ids, all)
 		return err
 	})
 	if err == nil {

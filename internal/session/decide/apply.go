@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -31,7 +32,7 @@ type applier struct {
 	authorized bool                 // some op was authorized: the stream is alive
 	renewed    bool                 // its turns' leases were renewed for that
 	fork       *session.ForkRequest // to be begun or asked for, though the op is not decided
-	args       argReader
+	args       opargs.Decoder
 	diverged   *divergences // of the group
 	sync       *syncRun     // of the batch, once a put of one has applied
 }
@@ -80,7 +81,7 @@ func (a *applier) Cursor() uint64 {
 }
 
 // refAlive reports whether the submission's ref is alive in the session.
-func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", 0) == nil }
+func (a *applier) refAlive() bool { return a.authorizeRef(opargs.Method{}, "", 0) == nil }
 
 // Savepoint returns a savepoint for RollbackTo.
 func (a *applier) Savepoint() any { return a.v.Savepoint() }
@@ -94,21 +95,12 @@ func (a *applier) RollbackTo(m any) {
 // Authorize returns the reason to deny op to the submission's ref. The first authorized op renews
 // the leases of the stream's turns.
 func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
-	m := methods[op.Method] // zero for a void and for an unknown method: the ref must be alive
-	if changesSchema(op) {
-		m.need = capability.Schema
-	}
-	if aboutRequest(op) {
-		m.need = capability.Answer
-	}
-	if hasArgument(op, "sync") {
-		m.need |= capability.Revert
-	}
+	m, other := opargs.Needed(op)
 	making := op.Method == session.MethodCreate || op.Method == session.MethodFork
 	if making || a.sub.Space != "" && a.s.Row.Life == session.Absent {
 		return a.authorizeSpace()
 	}
-	if err := a.authorizeRef(m, op.Method, otherRight(op)); err != nil {
+	if err := a.authorizeRef(m, op.Method, other); err != nil {
 		return err
 	}
 	a.authorized = true
@@ -135,7 +127,7 @@ func (a *applier) authorizeSpace() *fault.Error {
 
 // authorizeRef authorizes by the submission's own ref: by the right that the method needs, or by
 // another one, if that is not 0.
-func (a *applier) authorizeRef(m method, name string, other capability.Rights) *fault.Error {
+func (a *applier) authorizeRef(m opargs.Method, name string, other capability.Rights) *fault.Error {
 	id, ok := ActingRef(&a.s.Row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return fault.UnknownRef.With("this session was made by another outbox: restore its own ref")
@@ -156,7 +148,7 @@ func (a *applier) authorizeRef(m method, name string, other capability.Rights) *
 	case g != nil && (g.Target != a.s.Row.ID || a.sub.Space != "" && !g.Owner):
 		g = nil // of another session, or named by its creator and not held
 	}
-	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.Row.Epoch, a.v.Now, m.need, name)
+	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.Row.Epoch, a.v.Now, m.Need, name)
 	if err != nil && other != 0 {
 		if by, no := capability.CheckLive(g, a.sub.Attenuated, a.s.Row.Epoch, a.v.Now, other, ""); no == nil {
 			acting, err = by, nil
@@ -165,7 +157,7 @@ func (a *applier) authorizeRef(m method, name string, other capability.Rights) *
 	switch {
 	case err != nil:
 		return err
-	case m.owner && !acting.Owner:
+	case m.Owner && !acting.Owner:
 		return fault.NotAnOwner.With("only the session's owner ref may do this")
 	}
 	a.grant = acting
@@ -183,37 +175,12 @@ func ActingRef(row *session.Row, ref, space, stream string) (id string, ok bool)
 	return ref, true
 }
 
-// otherRight returns a right that permits an op in place of its method's, 0 for none: for the methods
-// whose apply tells what it permits.
-func otherRight(op *ledger.Intent) capability.Rights {
-	switch {
-	case abortsTurn(op):
-		return capability.Revoke
-	case op.Method == session.MethodRelease:
-		return capability.Break
-	case op.Method == session.MethodWithdraw:
-		return capability.Revoke
-	}
-	return 0
-}
-
-// aboutRequest reports whether an op claims or releases a request, and not a key.
-func aboutRequest(op *ledger.Intent) bool {
-	return (op.Method == session.MethodClaim || op.Method == session.MethodRelease) && hasArgument(op, "request")
-}
-
-// abortsTurn reports whether op is a finalize with status aborted, which the revoke right permits
-// too, if it does nothing else.
-func abortsTurn(op *ledger.Intent) bool {
-	return op.Method == session.MethodFinalize && argText(op, "status") == "aborted"
-}
-
 // Apply applies op, whose arguments are all values.
 func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	if err := a.cfg.checkFeatures(op); err != nil {
 		return 0, nil, err
 	}
-	do, err := a.args.decodeOp(op, a.cfg.Limits)
+	do, err := a.args.Decode(op, a.cfg.Limits)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -224,11 +191,62 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 		return 0, nil, err
 	}
 	a.op = op
-	r, err := do.apply(a)
+	r, err := a.apply(do)
 	if err != nil {
 		return 0, nil, err
 	}
 	return r.cursor(), encodeResult(r), nil
+}
+
+// apply decides an op and changes the view. If it fails it has changed nothing.
+func (a *applier) apply(do opargs.Op) (result, *fault.Error) {
+	switch o := do.(type) {
+	case *opargs.Create:
+		return a.applyCreate(o)
+	case *opargs.Fork:
+		return a.applyFork(o)
+	case *opargs.Put:
+		return a.applyPut(o)
+	case *opargs.Remove:
+		return a.applyRemove(o)
+	case *opargs.Patch:
+		return a.applyPatch(o)
+	case *opargs.Add:
+		return a.applyAdd(o)
+	case *opargs.Claim:
+		return a.applyClaim(o)
+	case *opargs.Release:
+		return a.applyRelease(o)
+	case *opargs.Ask:
+		return a.applyAsk(o)
+	case *opargs.Answer:
+		return a.applyAnswer(o)
+	case *opargs.Withdraw:
+		return a.applyWithdraw(o)
+	case *opargs.Begin:
+		return a.applyBegin(o)
+	case *opargs.AppendText:
+		return a.applyAppendText(o)
+	case *opargs.Finalize:
+		return a.applyFinalize(o)
+	case *opargs.Share:
+		return a.applyShare(o)
+	case *opargs.Revoke:
+		return a.applyRevoke(o)
+	case *opargs.BumpEpoch:
+		return a.applyBumpEpoch()
+	case *opargs.Revert:
+		return a.applyRevert(o)
+	case *opargs.Unrevert:
+		return a.applyUnrevert()
+	case *opargs.Compact:
+		return a.applyCompact(o)
+	case *opargs.Purge:
+		return a.applyPurge(o)
+	case *opargs.Delete:
+		return a.applyDelete()
+	}
+	return nil, fault.Internal.With("method %T has no rule", do)
 }
 
 // requireLive returns an error unless the session is live.

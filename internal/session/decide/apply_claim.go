@@ -8,7 +8,7 @@ package decide
 //
 // A claim is part of its key's entry: it ends with it (remove, purge, delete), and a new value keeps
 // it. A claim whose lease is over counts as none. An event says so, written by the next op that
-// changes the key, just before its own, or by the sweep (Lapse).
+// changes the key, just before its own, or by the sweep (maintain.Lapse).
 
 import (
 	"strings"
@@ -17,21 +17,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 )
-
-// Bounds of a lease, in milliseconds, and of a worker's name.
-const (
-	MinLease       = 1000
-	MaxLease       = 3_600_000
-	maxWorkerBytes = 64
-)
-
-// endPayload is the payload of release and lapse events.
-type endPayload struct {
-	Claim  uint64 `json:"claim"`
-	Broken bool   `json:"broken,omitempty"` // released by another stream than its owner's, under a ref with the right break
-}
 
 // claimResult is the result of claim: it names no key if none was free.
 type claimResult struct {
@@ -50,17 +39,17 @@ func (a *applier) liveClaim(slot *view.EntryState) *session.Claim {
 
 // fenced returns Conflict unless an op may change a key: the key is not claimed and the op names no
 // claim, or the op comes from the claim's stream and names it.
-func (a *applier) fenced(key string, slot *view.EntryState, named condition) *fault.Error {
+func (a *applier) fenced(key string, slot *view.EntryState, named opargs.Condition) *fault.Error {
 	c := a.liveClaim(slot)
 	switch {
-	case c == nil && !named.set:
+	case c == nil && !named.Set:
 		return nil
 	case c == nil:
-		return fault.Conflict.With("%s is not claimed any more: the claim of cursor %d has lapsed, was released or never made: claim it again", key, named.cursor)
-	case !named.set:
+		return fault.Conflict.With("%s is not claimed any more: the claim of cursor %d has lapsed, was released or never made: claim it again", key, named.Cursor)
+	case !named.Set:
 		return fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free, or name the claim if it is yours", key, c.Cursor).Pos(c.Cursor)
-	case named.cursor != c.Cursor || c.Outbox != a.outbox:
-		return fault.Conflict.With("%s is claimed by another, since cursor %d: the claim of cursor %d is not in force here", key, c.Cursor, named.cursor).Pos(c.Cursor)
+	case named.Cursor != c.Cursor || c.Outbox != a.outbox:
+		return fault.Conflict.With("%s is claimed by another, since cursor %d: the claim of cursor %d is not in force here", key, c.Cursor, named.Cursor).Pos(c.Cursor)
 	}
 	return nil
 }
@@ -68,34 +57,24 @@ func (a *applier) fenced(key string, slot *view.EntryState, named condition) *fa
 // endLapsed writes the event of a claim of key whose lease is over; the key's state is loaded.
 func (a *applier) endLapsed(key string) {
 	if slot := a.s.Entries[key]; slot.Entry != nil && slot.Entry.Claim != nil {
-		lapseClaim(a.v, a.s, key, slot)
+		maintain.LapseClaim(a.v, a.s, key, slot)
 	}
 }
 
-// lapseClaim ends a claim whose lease is over; other claims stay.
-func lapseClaim(v *view.View, s *view.Session, key string, slot *view.EntryState) {
-	c := slot.Entry.Claim
-	if v.Now < c.Until {
-		return
-	}
-	v.Emit(s, &session.Event{Method: session.MethodLapse, Key: key, Schema: 1, Payload: rawjson.Encode(endPayload{Claim: c.Cursor})})
-	v.SetClaim(s, key, slot, nil)
-}
-
-func (o *opClaim) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyClaim(o *opargs.Claim) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	key := o.key
-	if o.request != "" {
-		return o.claimRequest(a)
+	key := o.Key
+	if o.Request != "" {
+		return a.claimRequest(o)
 	}
 	if key == "" {
-		if err := a.mayFind(o.prefix); err != nil {
+		if err := a.mayFind(o.Prefix); err != nil {
 			return nil, err
 		}
 		var err *fault.Error
-		if key, err = a.firstFree(o.prefix); err != nil {
+		if key, err = a.firstFree(o.Prefix); err != nil {
 			return nil, err
 		}
 		if key == "" {
@@ -106,12 +85,12 @@ func (o *opClaim) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	payload := session.ClaimPayload{Lease: o.lease, Until: a.v.Now + o.lease, Worker: o.worker}
+	payload := session.ClaimPayload{Lease: o.Lease, Until: a.v.Now + o.Lease, Worker: o.Worker}
 	c := a.liveClaim(slot)
 	switch {
 	case slot.Entry == nil:
 		return nil, fault.NotFound.With("%s has no value: put it before it is claimed", key)
-	case c != nil && (c.Outbox != a.outbox || c.Worker != o.worker):
+	case c != nil && (c.Outbox != a.outbox || c.Worker != o.Worker):
 		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free", key, c.Cursor).Pos(c.Cursor)
 	}
 	if err := a.checkClaimLimits(c); err != nil {
@@ -139,29 +118,29 @@ func (a *applier) mayFind(prefix string) *fault.Error {
 	return nil
 }
 
-func (o *opRelease) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyRelease(o *opargs.Release) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	if o.request != "" {
-		return o.releaseRequest(a)
+	if o.Request != "" {
+		return a.releaseRequest(o)
 	}
-	slot, err := a.v.EntryMeta(a.s, o.key)
+	slot, err := a.v.EntryMeta(a.s, o.Key)
 	if err != nil {
 		return nil, err
 	}
 	c := a.liveClaim(slot)
-	broken := c != nil && c.Cursor == o.claim.cursor && c.Outbox != a.outbox
+	broken := c != nil && c.Cursor == o.Claim.Cursor && c.Outbox != a.outbox
 	switch {
 	case broken && !a.grant.Rights.Has(capability.Break):
-		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free, or break the claim under a ref with the right break", o.key, c.Cursor).Pos(c.Cursor)
+		return nil, fault.Conflict.With("%s is claimed by another, since cursor %d: wait until it is free, or break the claim under a ref with the right break", o.Key, c.Cursor).Pos(c.Cursor)
 	case !broken:
-		if err := a.fenced(o.key, slot, o.claim); err != nil {
+		if err := a.fenced(o.Key, slot, o.Claim); err != nil {
 			return nil, err
 		}
 	}
-	a.emit(session.MethodRelease, o.key, 1, rawjson.Encode(endPayload{o.claim.cursor, broken}))
-	a.v.SetClaim(a.s, o.key, slot, nil)
+	a.emit(session.MethodRelease, o.Key, 1, rawjson.Encode(maintain.EndPayload{Claim: o.Claim.Cursor, Broken: broken}))
+	a.v.SetClaim(a.s, o.Key, slot, nil)
 	return a.changed(), nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // purgeResult is the result of purge.
@@ -22,11 +23,11 @@ type purgeResult struct {
 	Events int `json:"events"` // whose payload was removed or changed
 }
 
-func (o *opPurge) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyPurge(o *opargs.Purge) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	key := o.key.String()
+	key := o.Key.String()
 	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
@@ -39,8 +40,8 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 		return purgeResult{changeResult: a.unchanged()}, nil
 	}
 	payload := session.PurgePayload{Key: key}
-	if o.key.Kind == session.KeyMessage && a.s.Row.Needs&session.FeatureRevert != 0 {
-		if payload.Left, err = a.leftOf(o.key.Message); err != nil {
+	if o.Key.Kind == session.KeyMessage && a.s.Row.Needs&session.FeatureRevert != 0 {
+		if payload.Left, err = a.leftOf(o.Key.Message); err != nil {
 			return nil, err
 		}
 	}

@@ -9,30 +9,29 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
-	"github.com/mooring-rpc/mooring/internal/valueschema"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func (o *opPut) apply(a *applier) (result, *fault.Error) {
-	if o.sync && a.sub.Direct == nil { // of a direct call every op is one of a sync
-		return a.syncOp(o.put)
+func (a *applier) applyPut(o *opargs.Put) (result, *fault.Error) {
+	if o.Sync && a.sub.Direct == nil { // of a direct call every op is one of a sync
+		return a.syncOp(func() (result, *fault.Error) { return a.put(o) })
 	}
-	return o.put(a)
+	return a.put(o)
 }
 
-func (o *opPut) put(a *applier) (result, *fault.Error) {
+func (a *applier) put(o *opargs.Put) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	if err := a.notHidden(o.keyText); err != nil {
+	if err := a.notHidden(o.KeyText); err != nil {
 		return nil, err
 	}
-	slot, err := a.guarded(o.keyText, o.guard)
+	slot, err := a.guarded(o.KeyText, o.Guard)
 	if err != nil {
 		return nil, err
 	}
-	return a.putValue(slot, o.keyText, o.schema, o.payload, session.EntryTextLen(o.key, o.payload), o.key.Kind == session.KeyOwn)
+	return a.putValue(slot, o.KeyText, o.Schema, o.Payload, session.EntryTextLen(o.Key, o.Payload), o.Key.Kind == session.KeyOwn)
 }
 
 // putValue puts a whole value, unless the key holds it already. checked says that its kind may have a
@@ -67,16 +66,16 @@ func (a *applier) putValue(slot *view.EntryState, key string, schema uint32, pay
 // guarded returns the state of a key without its payload, or Conflict: with the cursor of the key's
 // claim if the op does not come from its owner and name it, else with that of its value's last change
 // if that is not the expected one.
-func (a *applier) guarded(key string, g guard) (*view.EntryState, *fault.Error) {
+func (a *applier) guarded(key string, g opargs.Guard) (*view.EntryState, *fault.Error) {
 	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.fenced(key, slot, g.claim); err != nil {
+	if err := a.fenced(key, slot, g.Claim); err != nil {
 		return nil, err
 	}
-	want := g.expect
-	if !want.set {
+	want := g.Expect
+	if !want.Set {
 		return slot, nil
 	}
 	at := uint64(0)
@@ -84,14 +83,14 @@ func (a *applier) guarded(key string, g guard) (*view.EntryState, *fault.Error) 
 		at = slot.Entry.Changed()
 	}
 	switch {
-	case at == want.cursor:
+	case at == want.Cursor:
 		return slot, nil
 	case at == 0:
-		return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and there is none: read it and decide again", key, want.cursor)
-	case want.cursor == 0:
+		return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and there is none: read it and decide again", key, want.Cursor)
+	case want.Cursor == 0:
 		return nil, fault.Conflict.With("%s was expected not to exist, and was last changed at cursor %d: read it and decide again", key, at).Pos(at)
 	}
-	return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and was last changed at %d: read it and decide again", key, want.cursor, at).Pos(at)
+	return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and was last changed at %d: read it and decide again", key, want.Cursor, at).Pos(at)
 }
 
 // equal reports whether a key holds e already. A part with deltas is read whole only if its length
@@ -111,33 +110,33 @@ func (a *applier) equal(slot *view.EntryState, e *session.Entry) (bool, *fault.E
 	return err == nil && old.Sum == e.Sum, err
 }
 
-func (o *opRemove) apply(a *applier) (result, *fault.Error) {
-	if o.sync && a.sub.Direct == nil {
-		return a.syncOp(o.remove)
+func (a *applier) applyRemove(o *opargs.Remove) (result, *fault.Error) {
+	if o.Sync && a.sub.Direct == nil {
+		return a.syncOp(func() (result, *fault.Error) { return a.remove(o) })
 	}
-	return o.remove(a)
+	return a.remove(o)
 }
 
-func (o *opRemove) remove(a *applier) (result, *fault.Error) {
+func (a *applier) remove(o *opargs.Remove) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	key := o.key.String()
+	key := o.Key.String()
 	if err := a.notHidden(key); err != nil {
 		return nil, err
 	}
-	slot, err := a.guarded(key, o.guard)
+	slot, err := a.guarded(key, o.Guard)
 	if err != nil {
 		return nil, err
 	}
 	if slot.Entry == nil {
 		return a.unchanged(), nil
 	}
-	if o.key.Kind == session.KeyMessage {
-		if r := &a.s.Row.Revert; r.Message() == o.key.Message { // the message stays of which parts are hidden
+	if o.Key.Kind == session.KeyMessage {
+		if r := &a.s.Row.Revert; r.Message() == o.Key.Message { // the message stays of which parts are hidden
 			return nil, errReverted("a part of "+key, r, a.grant)
 		}
-		t, err := a.v.Turn(a.s, o.key.Message)
+		t, err := a.v.Turn(a.s, o.Key.Message)
 		if err != nil {
 			return nil, err
 		}
@@ -152,18 +151,18 @@ func (o *opRemove) remove(a *applier) (result, *fault.Error) {
 	return a.changed(), nil
 }
 
-func (o *opPatch) apply(a *applier) (result, *fault.Error) {
-	return a.edit(o.key, o.guard, o.schema, session.MethodPatch, o.patch)
+func (a *applier) applyPatch(o *opargs.Patch) (result, *fault.Error) {
+	return a.edit(o.Key, o.Guard, o.Schema, session.MethodPatch, o.Patch)
 }
 
-func (o *opAdd) apply(a *applier) (result, *fault.Error) {
-	return a.edit(o.key, o.guard, 0, session.MethodAdd, rawjson.Encode(addPayload{o.member, o.by}))
+func (a *applier) applyAdd(o *opargs.Add) (result, *fault.Error) {
+	return a.edit(o.Key, o.Guard, 0, session.MethodAdd, rawjson.Encode(addPayload{o.Member, o.By}))
 }
 
 // edit changes a value by the payload of a patch or add event, which has the change alone: its cost
 // in the log, and to subscribers, is that of the change. Where there is no value yet, or the change
 // is the value, the event is a put. schema 0 keeps the value's.
-func (a *applier) edit(key string, want guard, schema uint32, method string, change []byte) (result, *fault.Error) {
+func (a *applier) edit(key string, want opargs.Guard, schema uint32, method string, change []byte) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
@@ -223,28 +222,15 @@ type addPayload struct {
 // key of that kind must leave a value that is valid by it. Values that are there already stay. The
 // log has only what was accepted, so readers and folds need no schema.
 
-// schemas are the compiled schemas of all sessions of the process.
-var schemas valueschema.Cache
-
-// changesSchema reports whether an op needs the right schema, as far as its key can be read. What this
-// misses, mayChangeSchema finds.
-func changesSchema(op *ledger.Intent) bool {
-	if op.Method != session.MethodPut && op.Method != session.MethodRemove || !mayBeOwnKey(op) {
-		return false
-	}
-	k, err := session.ParseKey(argText(op, "key"))
-	return err == nil && k.Kind == session.KeySchema
-}
-
 // mayChangeSchema returns an error if op changes a schema and the current grant does not carry that
 // right: append does not include it.
-func (a *applier) mayChangeSchema(do op) *fault.Error {
+func (a *applier) mayChangeSchema(do opargs.Op) *fault.Error {
 	var key session.Key
 	switch o := do.(type) {
-	case *opPut:
-		key = o.key
-	case *opRemove:
-		key = o.key
+	case *opargs.Put:
+		key = o.Key
+	case *opargs.Remove:
+		key = o.Key
 	}
 	if key.Kind == session.KeySchema && !a.grant.Rights.Has(capability.Schema) {
 		return fault.MissingRight.With("this needs %s, the ref carries %s: ask for a ref that has it", capability.Schema, a.grant.Rights)
@@ -260,13 +246,13 @@ func (a *applier) checkValue(key string, value []byte) *fault.Error {
 	if err != nil || slot.Entry == nil {
 		return err
 	}
-	schema := schemas.Find(slot.Entry.Sum)
+	schema := opargs.Schemas.Find(slot.Entry.Sum)
 	if schema == nil {
 		e, err := a.v.Value(a.s, name)
 		if err != nil {
 			return err
 		}
-		if schema, err = schemas.Get(e.Sum, e.Payload); err != nil {
+		if schema, err = opargs.Schemas.Get(e.Sum, e.Payload); err != nil {
 			return fault.BadPayload.With("%s cannot be checked, as this server cannot compile %s: put it anew or remove it", fault.Clip(key), name)
 		}
 	}

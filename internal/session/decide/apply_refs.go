@@ -8,6 +8,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // sharePayload is the payload of a share event: all of the new ref except its hash.
@@ -37,22 +39,22 @@ type shareResult struct {
 	Actor string `json:"actor"`
 }
 
-func (o *opShare) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyShare(o *opargs.Share) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	there, err := a.v.Grant(o.mint.ID)
+	there, err := a.v.Grant(o.Mint.ID)
 	if err != nil {
 		return nil, err
 	}
-	if there != nil && !o.idempotent {
+	if there != nil && !o.Idempotent {
 		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	now := a.v.Now
 	if there != nil {
 		now = there.Created
 	}
-	g, err := capability.Mint(a.grant, o.mint, a.s.Row.Epoch, now)
+	g, err := capability.Mint(a.grant, o.Mint, a.s.Row.Epoch, now)
 	if err != nil {
 		return nil, err
 	}
@@ -67,16 +69,11 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.Mint(g)
-	if o.public {
+	if o.Public {
 		a.v.MarkPublic(g.ID)
 	}
 	a.audit(capability.AuditShare, g.ID)
 	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
-}
-
-// revokePayload is the payload of a revoke event; the event's cursor is the cut.
-type revokePayload struct {
-	Ref string `json:"ref"`
 }
 
 // cutResult is the result of revoke: nothing under the revoked authority commits after Cut.
@@ -89,11 +86,11 @@ type cutResult struct {
 	ChildrenCount int        `json:"children_count,omitempty"`
 }
 
-func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyRevoke(o *opargs.Revoke) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	target, err := a.v.Grant(o.ref)
+	target, err := a.v.Grant(o.Ref)
 	if err != nil {
 		return nil, err
 	}
@@ -101,35 +98,35 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
 	if !a.grant.Owner {
-		mine, err := a.v.Descends(o.ref, a.grant.ID)
+		mine, err := a.v.Descends(o.Ref, a.grant.ID)
 		if err != nil {
 			return nil, err
 		}
-		if !mine || a.sub.Attenuated != nil && o.ref == a.grant.ID {
+		if !mine || a.sub.Attenuated != nil && o.Ref == a.grant.ID {
 			return nil, fault.MissingRight.With("this ref may revoke only itself and refs minted below it")
 		}
 	}
 	if target.Revoked != 0 {
 		return cutResult{changeResult: a.unchanged(), Cut: target.Cut}, nil
 	}
-	if a.sub.Manage && target.Owner && !o.takeOver {
+	if a.sub.Manage && target.Owner && !o.TakeOver {
 		return nil, errTakeOver("revoke")
 	}
-	children, err := a.reachEnding(o.ref)
+	children, err := a.reachEnding(o.Ref)
 	if err != nil {
 		return nil, err
 	}
-	if err := withdrawUnder(a.v, a.s, a.grant, o.ref); err != nil {
+	if err := maintain.WithdrawUnder(a.v, a.s, a.grant, o.Ref); err != nil {
 		return nil, err
 	}
-	ev := a.emit(session.MethodRevoke, session.RefKey(o.ref), 1, rawjson.Encode(revokePayload{o.ref}))
-	if err := a.v.Revoke(session.RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.Now, Cut: ev.Cursor}); err != nil {
+	ev := a.emit(session.MethodRevoke, session.RefKey(o.Ref), 1, rawjson.Encode(maintain.RevokePayload{Ref: o.Ref}))
+	if err := a.v.Revoke(session.RevokedGrant{ID: o.Ref, By: a.grant.ID, At: a.v.Now, Cut: ev.Cursor}); err != nil {
 		return nil, err
 	}
 	a.v.ChangeRow(a.s).AuthGen++
-	a.audit(capability.AuditRevoke, o.ref)
+	a.audit(capability.AuditRevoke, o.Ref)
 	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
-	cut.Children, cut.ChildrenCount = a.cutChildren(children, o.ref)
+	cut.Children, cut.ChildrenCount = a.cutChildren(children, o.Ref)
 	return cut, nil
 }
 
@@ -144,7 +141,7 @@ type epochResult struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyBumpEpoch() (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
@@ -163,4 +160,8 @@ func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
 	cut := cutResult{changeResult: a.changed(), Cut: ev.Cursor}
 	cut.Children, cut.ChildrenCount = a.cutChildren(children, a.s.Row.ID)
 	return epochResult{cut, next}, nil
+}
+
+func errTakeOver(do string) *fault.Error {
+	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
 }

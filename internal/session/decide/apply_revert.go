@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // revertResult is the result of revert and unrevert.
@@ -27,16 +28,16 @@ func (a *applier) reverted(done changeResult, r *session.Revert, named bool) rev
 	return revertResult{done, r.To}
 }
 
-func (o *opRevert) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyRevert(o *opargs.Revert) (result, *fault.Error) {
 	if err := a.coversAll("revert"); err != nil {
 		return nil, err
 	}
-	r, err := o.target(a)
+	r, err := a.revertTarget(o)
 	if err != nil {
 		return nil, err
 	}
 	if at := &a.s.Row.Revert; at.To == r.To && at.Ord == r.Ord && at.Part == r.Part {
-		return a.reverted(a.unchanged(), &r, !o.byCursor), nil
+		return a.reverted(a.unchanged(), &r, !o.ByCursor), nil
 	}
 	if err := a.abortTurns(&r); err != nil {
 		return nil, err
@@ -47,10 +48,10 @@ func (o *opRevert) apply(a *applier) (result, *fault.Error) {
 	ev := a.emit(session.MethodRevert, "", 1, rawjson.Encode(r.Payload(&a.s.Row.Revert)))
 	r.Cursor, r.Actor, r.At = ev.Cursor, ev.Actor, ev.At
 	a.v.ChangeRow(a.s).Revert = r
-	return a.reverted(a.changed(), &r, !o.byCursor), nil
+	return a.reverted(a.changed(), &r, !o.ByCursor), nil
 }
 
-func (o *opUnrevert) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyUnrevert() (result, *fault.Error) {
 	if err := a.coversAll("revert"); err != nil {
 		return nil, err
 	}
@@ -75,17 +76,17 @@ func (a *applier) coversAll(verb string) *fault.Error {
 	return nil
 }
 
-// target returns what the op reverts to, without its event.
-func (o *opRevert) target(a *applier) (r session.Revert, err *fault.Error) {
-	if o.byCursor {
-		head, err := o.firstAfter(a)
+// revertTarget returns what the op reverts to, without its event.
+func (a *applier) revertTarget(o *opargs.Revert) (r session.Revert, err *fault.Error) {
+	if o.ByCursor {
+		head, err := a.firstAfter(o)
 		if err != nil {
 			return r, err
 		}
 		return session.Revert{To: head.Key, Ord: head.Ord}, nil
 	}
-	r.To = o.to.String()
-	head, err := a.v.EntryMeta(a.s, session.MessageKey(o.to.Message))
+	r.To = o.To.String()
+	head, err := a.v.EntryMeta(a.s, session.MessageKey(o.To.Message))
 	if err != nil {
 		return r, err
 	}
@@ -96,24 +97,24 @@ func (o *opRevert) target(a *applier) (r session.Revert, err *fault.Error) {
 	if head.Entry == nil || at.Entry == nil {
 		return r, fault.NotFound.With("there is no %s with its message: revert to one that is there", fault.Clip(r.To))
 	}
-	if r.Ord = head.Entry.Ord; o.to.Kind == session.KeyPart {
+	if r.Ord = head.Entry.Ord; o.To.Kind == session.KeyPart {
 		r.Part = at.Entry.Ord
 	}
 	return r, nil
 }
 
 // firstAfter returns the first message that was put after the op's cursor.
-func (o *opRevert) firstAfter(a *applier) (*session.Entry, *fault.Error) {
+func (a *applier) firstAfter(o *opargs.Revert) (*session.Entry, *fault.Error) {
 	if a.s.Row.Order != session.ByLog {
 		return nil, fault.BadArgument.With("this session is in the order of its messages' times, not of its log: name the message to revert to")
 	}
 	var first *session.Entry
 	for key, slot := range a.s.Entries { // of this group too, which the database does not have yet
-		if k, bad := session.ParseKey(key); bad == nil && k.Kind == session.KeyMessage && slot.Entry != nil && slot.Entry.Ord.At > o.cursor && (first == nil || session.CompareEntries(slot.Entry, first) < 0) {
+		if k, bad := session.ParseKey(key); bad == nil && k.Kind == session.KeyMessage && slot.Entry != nil && slot.Entry.Ord.At > o.Cursor && (first == nil || session.CompareEntries(slot.Entry, first) < 0) {
 			first = slot.Entry
 		}
 	}
-	for after := (session.KeyPosition{Ord: session.Ord{At: o.cursor, Index: math.MaxInt64}}); ; {
+	for after := (session.KeyPosition{Ord: session.Ord{At: o.Cursor, Index: math.MaxInt64}}); ; {
 		rows, err := a.v.LoadBounded(&session.ReadSet{FirstMessage: map[string]session.KeyPosition{a.s.Row.ID: after}})
 		if err != nil {
 			return nil, err
@@ -133,7 +134,7 @@ func (o *opRevert) firstAfter(a *applier) (*session.Entry, *fault.Error) {
 		after = session.PositionOf(found[0]) // removed, and perhaps put again: then it is among those of the group
 	}
 	if first == nil {
-		return nil, fault.NotFound.With("no message was put after cursor %d: there is nothing to revert", o.cursor)
+		return nil, fault.NotFound.With("no message was put after cursor %d: there is nothing to revert", o.Cursor)
 	}
 	return first, nil
 }
@@ -153,8 +154,8 @@ func (a *applier) abortTurns(r *session.Revert) *fault.Error {
 		if head.Entry == nil || !r.HidesTurn(t, head.Entry) && t.Message != r.Message() {
 			continue
 		}
-		end := &opFinalize{message: t.Message, step: session.StepAbort, status: session.Aborted.String()}
-		if err := a.aside(func() *fault.Error { return end.end(a, t, session.Aborted) }); err != nil {
+		end := &opargs.Finalize{Message: t.Message, Step: session.StepAbort, Status: session.Aborted.String()}
+		if err := a.aside(func() *fault.Error { return a.endTurn(end, t, session.Aborted) }); err != nil {
 			return err
 		}
 	}
@@ -241,22 +242,22 @@ type compactResult struct {
 	Summary string `json:"summary"`
 }
 
-func (o *opCompact) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyCompact(o *opargs.Compact) (result, *fault.Error) {
 	if err := a.coversAll("compact"); err != nil {
 		return nil, err
 	}
-	upto, err := a.messageThere(o.upto)
+	upto, err := a.messageThere(o.Upto)
 	if err != nil {
 		return nil, err
 	}
-	summary, err := a.messageThere(o.summary)
+	summary, err := a.messageThere(o.Summary)
 	if err != nil {
 		return nil, err
 	}
 	if session.CompareEntries(summary, upto) < 0 {
 		return nil, fault.BadArgument.With("the summary %s comes before %s in the session's order: give a message that is at or after it", fault.Clip(summary.Key), fault.Clip(upto.Key))
 	}
-	t, err := a.v.Turn(a.s, o.summary.Message)
+	t, err := a.v.Turn(a.s, o.Summary.Message)
 	if err != nil {
 		return nil, err
 	}

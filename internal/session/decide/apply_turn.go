@@ -13,18 +13,19 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func (o *opBegin) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyBegin(o *opargs.Begin) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	if err := a.notHidden(session.MessageKey(o.message)); err != nil {
+	if err := a.notHidden(session.MessageKey(o.Message)); err != nil {
 		return nil, err
 	}
-	t, err := a.v.Turn(a.s, o.message)
+	t, err := a.v.Turn(a.s, o.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -35,16 +36,16 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err := a.checkTurnLimits(); err != nil {
 		return nil, err
 	}
-	key := session.MessageKey(o.message)
+	key := session.MessageKey(o.Message)
 	if _, err := a.v.EntryMeta(a.s, key); err != nil {
 		return nil, err
 	}
 	if err := a.settle(); err != nil {
 		return nil, err
 	}
-	ev := a.emit(session.MethodBegin, key, o.schema, o.payload)
-	a.v.Put(a.s, &session.Entry{Session: a.s.Row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, view.WriteInEvent)
-	a.v.SetTurn(a.s, session.Turn{Session: a.s.Row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
+	ev := a.emit(session.MethodBegin, key, o.Schema, o.Payload)
+	a.v.Put(a.s, &session.Entry{Session: a.s.Row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.Schema, Sum: ev.Sum, Payload: o.Payload}, ev, 0, view.WriteInEvent)
+	a.v.SetTurn(a.s, session.Turn{Session: a.s.Row.ID, Message: o.Message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
 	a.v.MarkOrphans(a.s)
 	return a.changed(), nil
 }
@@ -65,14 +66,14 @@ type textResult struct {
 
 // The cost of a delta is proportional to its length: it reads only the part's entry without payload
 // and its turn, and writes only these and one event.
-func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyAppendText(o *opargs.AppendText) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	if err := a.notHidden(o.key.String()); err != nil {
+	if err := a.notHidden(o.Key.String()); err != nil {
 		return nil, err
 	}
-	t, err := a.v.Turn(a.s, o.key.Message)
+	t, err := a.v.Turn(a.s, o.Key.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if t.Outbox != a.outbox {
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream")
 	}
-	key := o.key.String()
+	key := o.Key.String()
 	slot, err := a.v.EntryMeta(a.s, key)
 	if err != nil {
 		return nil, err
@@ -94,19 +95,19 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 		return nil, a.errNotShown(key)
 	case e.TextLen == session.NoText:
 		return nil, fault.BadPayload.With("the text of part %s is not a string", key)
-	case o.offset != e.TextLen:
-		return nil, fault.WrongOffset.With("the text of part %s has %d bytes, not %d: continue from there", key, e.TextLen, o.offset).Pos(e.TextLen)
-	case o.text == "":
+	case o.Offset != e.TextLen:
+		return nil, fault.WrongOffset.With("the text of part %s has %d bytes, not %d: continue from there", key, e.TextLen, o.Offset).Pos(e.TextLen)
+	case o.Text == "":
 		return textResult{a.unchanged(), e.TextLen}, nil
-	case e.TextLen+uint64(len(o.text)) > uint64(a.cfg.Limits.TextBytes):
-		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: continue in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
+	case e.TextLen+uint64(len(o.Text)) > uint64(a.cfg.Limits.TextBytes):
+		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: continue in another part", key, e.TextLen+uint64(len(o.Text)), a.cfg.Limits.TextBytes)
 	}
 	if t.Orphan { // other ops of the stream do not renew it
 		a.renewLease(t)
 	}
-	ev := a.emit(session.MethodAppendText, key, slot.Entry.Schema, rawjson.Encode(deltaPayload{o.offset, o.text}))
-	a.v.AppendText(a.s, key, slot, o.text, ev.Cursor)
-	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
+	ev := a.emit(session.MethodAppendText, key, slot.Entry.Schema, rawjson.Encode(deltaPayload{o.Offset, o.Text}))
+	a.v.AppendText(a.s, key, slot, o.Text, ev.Cursor)
+	return textResult{a.changed(), o.Offset + uint64(len(o.Text))}, nil
 }
 
 // finalResult is the result of finalize.
@@ -115,41 +116,41 @@ type finalResult struct {
 	Status string `json:"status"`
 }
 
-func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
+func (a *applier) applyFinalize(o *opargs.Finalize) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	t, err := a.v.Turn(a.s, o.message)
+	t, err := a.v.Turn(a.s, o.Message)
 	if err != nil {
 		return nil, err
 	}
-	status, err := statusOf(t).Next(o.step)
+	status, err := statusOf(t).Next(o.Step)
 	switch {
-	case err != nil && t != nil && t.Final == o.digest:
+	case err != nil && t != nil && t.Final == o.Digest:
 		return finalResult{a.unchanged(), t.Status.String()}, nil
 	case err != nil:
 		return nil, err
-	case t.Outbox != a.outbox && (o.step != session.StepAbort || !a.grant.Rights.Has(capability.Revoke)):
+	case t.Outbox != a.outbox && (o.Step != session.StepAbort || !a.grant.Rights.Has(capability.Revoke)):
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
-	case !o.endsOnly() && capability.Check(a.grant, a.s.Row.Epoch, a.v.Now, capability.Append, session.MethodFinalize) != nil:
+	case !o.EndsOnly() && capability.Check(a.grant, a.s.Row.Epoch, a.v.Now, capability.Append, session.MethodFinalize) != nil:
 		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give only the message and the status")
 	}
-	if err := a.notHidden(session.MessageKey(o.message)); err != nil {
+	if err := a.notHidden(session.MessageKey(o.Message)); err != nil {
 		return nil, err
 	}
-	if err := o.end(a, t, status); err != nil {
+	if err := a.endTurn(o, t, status); err != nil {
 		return nil, err
 	}
-	return finalResult{a.changed(), o.status}, nil
+	return finalResult{a.changed(), o.Status}, nil
 }
 
-// end ends a turn with the op's values.
-func (o *opFinalize) end(a *applier, t *session.Turn, status session.TurnStatus) *fault.Error {
-	entries, err := o.entries(a)
+// endTurn ends a turn with the op's values.
+func (a *applier) endTurn(o *opargs.Finalize, t *session.Turn, status session.TurnStatus) *fault.Error {
+	entries, err := a.finalEntries(o)
 	if err != nil {
 		return err
 	}
-	payload := session.FinalizePayload{Status: o.status}
+	payload := session.FinalizePayload{Status: o.Status}
 	for _, e := range entries {
 		payload.Entries = append(payload.Entries, session.EntryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload), Since: e.Since})
 	}
@@ -160,39 +161,34 @@ func (o *opFinalize) end(a *applier, t *session.Turn, status session.TurnStatus)
 	if len(text) > a.cfg.Limits.EventBytes {
 		return fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
 	}
-	ev := a.emit(session.MethodFinalize, session.MessageKey(o.message), 1, text)
+	ev := a.emit(session.MethodFinalize, session.MessageKey(o.Message), 1, text)
 	for i := range entries {
 		e := &entries[i]
 		e.Cursor = ev.Cursor
 		a.v.Put(a.s, e, ev, i, view.WriteWhole)
 	}
 	end := *t
-	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
+	end.Status, end.Ended, end.Final = status, ev.Cursor, o.Digest
 	a.v.SetTurn(a.s, end)
-	return a.withdrawOfTurn(o.message)
+	return a.withdrawOfTurn(o.Message)
 }
 
-// endsOnly reports whether the op only ends the turn and changes no entry.
-func (o *opFinalize) endsOnly() bool {
-	return o.payload == nil && len(o.parts) == 0 && o.usage == nil && o.failure == nil && o.completed == 0
-}
-
-// entries returns the new values of the message and of the parts that the end of the turn changes,
+// finalEntries returns the new values of the message and of the parts that the end of the turn changes,
 // the message first, then by key. The Since of each is that of the value it continues, or this
 // event's cursor if the value was given whole.
-func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
+func (a *applier) finalEntries(o *opargs.Finalize) ([]session.Entry, *fault.Error) {
 	now := a.s.Row.Cursor + 1
-	message := session.Entry{Session: a.s.Row.ID, Key: session.MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
+	message := session.Entry{Session: a.s.Row.ID, Key: session.MessageKey(o.Message), Since: now, Schema: o.Schema, Payload: o.Payload}
 	if _, err := a.v.EntryMeta(a.s, message.Key); err != nil {
 		return nil, err
 	}
-	if o.payload == nil {
+	if o.Payload == nil {
 		old, err := a.v.Value(a.s, message.Key)
 		if err != nil {
 			return nil, err
 		}
 		if old == nil {
-			return nil, fault.NotFound.With("message %s does not exist: give its payload", o.message)
+			return nil, fault.NotFound.With("message %s does not exist: give its payload", o.Message)
 		}
 		if a.predatesRef(old) {
 			return nil, a.errNotShown(message.Key)
@@ -203,19 +199,19 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 	message.Sum = session.SumOf(message.Payload)
 	entries := []session.Entry{message}
 
-	keys, err := a.v.KeysWithPrefix(a.s, session.PartPrefix(o.message))
+	keys, err := a.v.KeysWithPrefix(a.s, session.PartPrefix(o.Message))
 	if err != nil {
 		return nil, err
 	}
-	given := make(map[string]*terminalPart, len(o.parts))
-	for i := range o.parts {
-		key := session.PartKey(o.message, o.parts[i].id)
-		given[key] = &o.parts[i]
+	given := make(map[string]*opargs.Part, len(o.Parts))
+	for i := range o.Parts {
+		key := session.PartKey(o.Message, o.Parts[i].ID)
+		given[key] = &o.Parts[i]
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	at := o.completed
+	at := o.Completed
 	if at == 0 {
 		at = uint64(a.v.Now)
 	}
@@ -224,7 +220,7 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 		return nil, err
 	}
 	for i, key := range keys {
-		if e, changed := o.finalPart(key, olds[i], given[key], at); changed {
+		if e, changed := finalPart(o, key, olds[i], given[key], at); changed {
 			if given[key] == nil && a.predatesRef(olds[i]) {
 				return nil, a.errNotShown(key)
 			}
@@ -239,12 +235,12 @@ func (o *opFinalize) entries(a *applier) ([]session.Entry, *fault.Error) {
 
 // finalPart returns one part at the end of the turn, and whether it differs from old (nil if there
 // was none).
-func (o *opFinalize) finalPart(key string, old *session.Entry, given *terminalPart, at uint64) (e session.Entry, changed bool) {
+func finalPart(o *opargs.Finalize, key string, old *session.Entry, given *opargs.Part, at uint64) (e session.Entry, changed bool) {
 	grew := old != nil && old.LastAppend != 0
 	if given != nil {
-		e = session.Entry{Key: key, Schema: given.schema, Payload: closePart(given.payload, false, o.status, at)}
+		e = session.Entry{Key: key, Schema: given.Schema, Payload: closePart(given.Payload, false, o.Status, at)}
 	} else {
-		e = session.Entry{Key: key, Since: old.Since, Schema: old.Schema, Payload: closePart(old.Payload, grew, o.status, at)}
+		e = session.Entry{Key: key, Since: old.Since, Schema: old.Schema, Payload: closePart(old.Payload, grew, o.Status, at)}
 	}
 	e.Sum, e.TextLen = session.SumOf(e.Payload), session.TextLen(e.Payload)
 	return e, old == nil || grew || old.Sum != e.Sum || old.Schema != e.Schema
@@ -258,17 +254,17 @@ type deltaPayload struct {
 
 // finalizeMessage returns the message's payload at the end of its turn: with the time of its end
 // (unless it has one and none is given), usage as "tokens", and the failure as "error".
-func finalizeMessage(payload []byte, o *opFinalize, now int64) []byte {
+func finalizeMessage(payload []byte, o *opargs.Finalize, now int64) []byte {
 	payload = bytes.TrimSpace(payload)
-	end := cmp.Or(o.completed, uint64(now))
-	if o.completed != 0 || rawjson.At(payload, "time", "completed") == nil {
+	end := cmp.Or(o.Completed, uint64(now))
+	if o.Completed != 0 || rawjson.At(payload, "time", "completed") == nil {
 		payload = rawjson.SetIfObject(payload, strconv.AppendUint(nil, end, 10), "time", "completed")
 	}
-	if o.usage != nil {
-		payload = rawjson.Set(payload, bytes.TrimSpace(o.usage), "tokens")
+	if o.Usage != nil {
+		payload = rawjson.Set(payload, bytes.TrimSpace(o.Usage), "tokens")
 	}
-	if o.failure != nil {
-		payload = rawjson.Set(payload, bytes.TrimSpace(o.failure), "error")
+	if o.Failure != nil {
+		payload = rawjson.Set(payload, bytes.TrimSpace(o.Failure), "error")
 	}
 	return payload
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -24,7 +26,7 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 	}
 	a.v.AddAudit(row)
 	if a.sub.Manage {
-		a.v.AddAudit(inSpace(row))
+		a.v.AddAudit(maintain.InSpace(row))
 	}
 }
 
@@ -88,7 +90,7 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capab
 // methodName returns the name of an existing method: a peer's text may be of any length, and not
 // UTF-8.
 func methodName(name string) string {
-	if _, known := methods[name]; known || name == ledger.MethodVoid {
+	if _, known := opargs.MethodOf(name); known || name == ledger.MethodVoid {
 		return name
 	}
 	return ""

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -66,7 +67,7 @@ func Commit(ctx context.Context, tx session.Tx, subs []Submission, cfg Config) (
 
 func newApplier(v *view.View, sub *Submission, cfg *Config) *applier {
 	return &applier{v: v, s: v.Sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
-		args: argReader{jsonChecked: true, serverOp: sub.Direct != nil}}
+		args: opargs.Decoder{JSONChecked: true, ServerOp: sub.Direct != nil}}
 }
 
 // mayLearnCursor reports whether the submission's ref may see the session's cursor: a dead ref sees

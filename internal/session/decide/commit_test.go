@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -354,7 +355,7 @@ func TestLapseFails(t *testing.T) {
 	for n := range 2 {
 		calls := n
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {
-			_, err := decide.Lapse(t.Context(), failing{tx, &calls}, []string{o.session}, true)
+			_, err := maintain.Lapse(t.Context(), failing{tx, &calls}, []string{o.session}, true)
 			return err
 		})
 		if !errors.Is(err, errAway) {
@@ -401,12 +402,12 @@ func TestExpiry(t *testing.T) {
 	} {
 		g, r := grant, row
 		c.change(&g, &r)
-		if got := decide.ExpiryAudit(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
+		if got := maintain.ExpiryAudit(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	grant.Epoch, audited.Cursor = 0, 0
-	if got := decide.ExpiryAudit(&grant, nil, 1000); got == nil || *got != audited {
+	if got := maintain.ExpiryAudit(&grant, nil, 1000); got == nil || *got != audited {
 		t.Errorf("of a space: %+v", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -90,15 +91,16 @@ func errRunning(message string) *fault.Error {
 // has changed, TurnOpen where a turn is running. The denial of a ref has no audit row here: one call would make one
 // for each of its sessions.
 func (a *applier) removeOlder(out *Answer, r *session.OlderRemoval) *fault.Error {
-	do := op(&opDelete{})
+	do := opargs.Op(&opargs.Delete{})
 	if r.Method == session.MethodPurge {
 		key, err := session.ParseKey(r.Key)
 		if err != nil {
 			return err
 		}
-		do = &opPurge{key: key}
+		do = &opargs.Purge{Key: key}
 	}
-	if err := a.authorizeRef(methods[r.Method], r.Method, 0); err != nil {
+	row, _ := opargs.MethodOf(r.Method)
+	if err := a.authorizeRef(row, r.Method, 0); err != nil {
 		return err
 	}
 	a.outbox = "" // it belongs to no stream
@@ -109,7 +111,7 @@ func (a *applier) removeOlder(out *Answer, r *session.OlderRemoval) *fault.Error
 	err := a.inScope(do)
 	var done result
 	if err == nil {
-		done, err = do.apply(a)
+		done, err = a.apply(do)
 	}
 	if err != nil {
 		a.v.Rollback(before)
@@ -147,15 +149,16 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Ops:
 		return a.applyDirectOps(out)
 	}
-	name, do := session.MethodRevoke, op(&opRevoke{ref: d.Ref, takeOver: d.TakeOver})
+	name, do := session.MethodRevoke, opargs.Op(&opargs.Revoke{Ref: d.Ref, TakeOver: d.TakeOver})
 	switch {
 	case d.Share != nil:
-		name, do = session.MethodShare, &opShare{mint: *d.Share, idempotent: true}
+		name, do = session.MethodShare, &opargs.Share{Mint: *d.Share, Idempotent: true}
 	case d.Epoch:
-		name, do = session.MethodBumpEpoch, &opBumpEpoch{}
+		name, do = session.MethodBumpEpoch, &opargs.BumpEpoch{}
 	}
 	before := a.v.Savepoint()
-	err := a.authorizeRef(methods[name], name, 0)
+	row, _ := opargs.MethodOf(name)
+	err := a.authorizeRef(row, name, 0)
 	switch { // refusals here need no read of the database
 	case err != nil:
 	case name == session.MethodRevoke && capability.Target(d.Ref) == "":
@@ -163,8 +166,8 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Share != nil && capability.Target(d.Share.ID) != a.s.Row.ID:
 		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.Row.ID)
 	case d.Share != nil:
-		if err = checkShare(d.Share); err == nil && a.cfg.Features != nil {
-			err = session.CheckFeatures(MintFeatures(d.Share), a.cfg.Features())
+		if err = opargs.CheckShare(d.Share); err == nil && a.cfg.Features != nil {
+			err = session.CheckFeatures(opargs.MintFeatures(d.Share), a.cfg.Features())
 		}
 	}
 	if err == nil && d.Share != nil {
@@ -176,7 +179,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		err = a.inScope(do)
 	}
 	if err == nil {
-		r, err = do.apply(a)
+		r, err = a.apply(do)
 	}
 	if err != nil {
 		return a.rollBackRefused(before, name, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -50,7 +51,7 @@ func FuzzPayloadEdits(f *testing.F) {
 			return after
 		}
 		edited("the end of the turn's part", closePart(payload, true, "failed", 7), "time", "state")
-		after := edited("the end of the message", finalizeMessage(payload, &opFinalize{usage: []byte(`{"u":1}`), failure: []byte(`{"e":2}`), completed: 9}, 7), "time", "tokens", "error")
+		after := edited("the end of the message", finalizeMessage(payload, &opargs.Finalize{Usage: []byte(`{"u":1}`), Failure: []byte(`{"e":2}`), Completed: 9}, 7), "time", "tokens", "error")
 		if string(after["tokens"]) != `{"u":1}` || string(after["error"]) != `{"e":2}` {
 			t.Fatalf("%q has not what finalize gave", payload)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // story is a session that has seen every kind of event.
@@ -61,10 +61,10 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
-	if got := strings.Join(decide.Methods(), " "); got != "add answer appendText ask begin bumpEpoch claim compact create delete finalize fork patch purge put release remove revert revoke share unrevert withdraw" {
+	if got := strings.Join(opargs.Methods(), " "); got != "add answer appendText ask begin bumpEpoch claim compact create delete finalize fork patch purge put release remove revert revoke share unrevert withdraw" {
 		t.Errorf("the methods are %s", got)
 	}
-	for _, m := range append(decide.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse, session.MethodSettle) {
+	for _, m := range append(opargs.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse, session.MethodSettle) {
 		if m != session.MethodFork && m != session.MethodDelete && !slices.Contains(putBy, m) && !seen[m] {
 			t.Errorf("no %s", m)
 		}

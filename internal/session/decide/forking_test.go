@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -44,7 +45,7 @@ func (w *world) ask(sub decide.Submission) *fault.Error {
 		w.Fatalf("it is answered %v, %+v", err, answers[0].Outcomes)
 	}
 	if r := answers[0].Fork; r != nil {
-		if err := w.store.Update(context.Background(), func(tx session.Tx) error { return decide.BeginFork(context.Background(), tx, r) }); err != nil {
+		if err := w.store.Update(context.Background(), func(tx session.Tx) error { return maintain.BeginFork(context.Background(), tx, r) }); err != nil {
 			w.Fatalf("begin: %v", err)
 		}
 	}
@@ -61,7 +62,7 @@ func (w *world) pieceOf(bytes, keys int) (more bool) {
 	w.Helper()
 	for _, work := range w.store.Forks() {
 		err := w.store.Update(context.Background(), func(tx session.Tx) error {
-			_, m, err := decide.CopyFork(context.Background(), tx, work.ForkWork, bytes, keys)
+			_, m, err := maintain.CopyFork(context.Background(), tx, work.ForkWork, bytes, keys)
 			more = more || m
 			return err
 		})
@@ -312,7 +313,7 @@ func TestForksInPiecesRefuse(t *testing.T) {
 	other.refuse(ledger.Rejected, fault.AlreadyExists, op("fork", "source", o.session, "via", o.ref, "ref", other.ref, "hash", sha(other.ref)))
 	mustEqual(t, "the life of the session", w.store.Session(p.session).Life, session.Absent)
 
-	for range decide.MaxCopies - 1 {
+	for range maintain.MaxCopies - 1 {
 		p, x := o.forkOf(o.ref)
 		p.begin(x)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -105,7 +106,7 @@ func TestListsAreReadUpToTheirBound(t *testing.T) {
 		ops := o.batch(false, x).Batch.Ops
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := decide.CheckOps(ops, w.cfg.Limits)
+		_, err := opargs.CheckOps(ops, w.cfg.Limits)
 		runtime.ReadMemStats(&after)
 		if err == nil {
 			t.Errorf("%s pass", name)

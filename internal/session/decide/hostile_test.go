@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -139,7 +140,7 @@ func TestClientsMakeNoServersIDs(t *testing.T) {
 	create := op("create", "ref", made.ref, "hash", sha(made.ref))
 	made.refuse(ledger.Rejected, fault.BadArgument, create)
 	for _, x := range []anOp{share, create} {
-		if _, err := decide.CheckOps(o.batch(false, x).Batch.Ops, w.cfg.Limits); err == nil || err.Code != fault.BadArgument {
+		if _, err := opargs.CheckOps(o.batch(false, x).Batch.Ops, w.cfg.Limits); err == nil || err.Code != fault.BadArgument {
 			t.Errorf("%s passes at the client: %v", x.method, err)
 		}
 		o.seq--

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // salt returns a text for the payload of the event at a cursor that readers of the session cannot
@@ -33,51 +34,51 @@ func (a *applier) salt(cursor uint64) string {
 // inScope returns an error if the current grant does not cover the keys that op writes. A turn's end
 // writes the message and all of its parts, so a ref that begins or ends one covers both. Refs are
 // minted and revoked within the scope of their own ref, so those ops have no key.
-func (a *applier) inScope(do op) *fault.Error {
+func (a *applier) inScope(do opargs.Op) *fault.Error {
 	if a.grant.ShowsAllKeys() && a.grant.WriteKeys == nil {
 		return nil
 	}
 	about, turn := "", ""
 	switch o := do.(type) {
-	case *opShare:
+	case *opargs.Share:
 		return nil
-	case *opRevoke:
+	case *opargs.Revoke:
 		if slot := a.v.Grants[a.grant.ID]; slot == nil || !session.AttenuatedToKeys(slot.Grant, a.sub.Attenuated) {
 			return nil
 		}
-	case *opPut:
-		about = o.key.String()
-	case *opRemove:
-		about = o.key.String()
-	case *opPatch:
-		about = o.key
-	case *opAdd:
-		about = o.key
-	case *opClaim:
+	case *opargs.Put:
+		about = o.Key.String()
+	case *opargs.Remove:
+		about = o.Key.String()
+	case *opargs.Patch:
+		about = o.Key
+	case *opargs.Add:
+		about = o.Key
+	case *opargs.Claim:
 		switch {
-		case o.prefix != "":
-			about = o.prefix
-		case o.request != "":
-			about = session.RequestKey(o.request)
+		case o.Prefix != "":
+			about = o.Prefix
+		case o.Request != "":
+			about = session.RequestKey(o.Request)
 		default:
-			about = o.key
+			about = o.Key
 		}
-	case *opRelease:
-		if about = o.key; o.request != "" {
-			about = session.RequestKey(o.request)
+	case *opargs.Release:
+		if about = o.Key; o.Request != "" {
+			about = session.RequestKey(o.Request)
 		}
-	case *opAsk:
-		about = session.RequestKey(o.id)
-	case *opAnswer:
-		about = session.RequestKey(o.request)
-	case *opWithdraw:
-		about = session.RequestKey(o.request)
-	case *opAppendText:
-		about = o.key.String()
-	case *opBegin:
-		about, turn = session.MessageKey(o.message), o.message
-	case *opFinalize:
-		about, turn = session.MessageKey(o.message), o.message
+	case *opargs.Ask:
+		about = session.RequestKey(o.ID)
+	case *opargs.Answer:
+		about = session.RequestKey(o.Request)
+	case *opargs.Withdraw:
+		about = session.RequestKey(o.Request)
+	case *opargs.AppendText:
+		about = o.Key.String()
+	case *opargs.Begin:
+		about, turn = session.MessageKey(o.Message), o.Message
+	case *opargs.Finalize:
+		about, turn = session.MessageKey(o.Message), o.Message
 	default: // bumpEpoch: about the refs of all keys
 		if a.grant.Message == "" && a.grant.WriteKeys == nil {
 			return nil

@@ -1,7 +1,8 @@
 package decide
 
 // The reach of a ref: its rights in the sessions below its own, which it acts in under its own id. Nothing is
-// stored of a child: every transaction and every read there reads the ref's row and that of its session.
+// stored of a child: every transaction and every read there reads the ref's row and that of its session. A space's ref acts in its
+// sessions likewise, by the right manage (trees.go of package maintain).
 //
 // Whatever ends such a ref, and that alone, is a cut in each child: it locks the ref's session and all those below it, in the
 // order of their ids, and gives each an event. Which these are is read before the locks, and again under them:
@@ -10,19 +11,16 @@ package decide
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 )
-
-// ErrMoreChildren is the error of a transaction that was to cut refs off in the children of a session, while one
-// was made there: it is tried again.
-var ErrMoreChildren = errors.New("a child was made meanwhile in a session whose refs are cut off in its children")
 
 // maxCutsListed is how many of the children that were cut an answer lists.
 const maxCutsListed = 1000
@@ -73,11 +71,11 @@ func endingsOf(subs []Submission) (e endings) {
 		for j := range sub.Batch.Ops {
 			switch op := &sub.Batch.Ops[j]; op.Method {
 			case session.MethodRevoke:
-				e.add(id, argText(op, "ref")) // "" if it is a reference
+				e.add(id, opargs.Text(op, "ref")) // "" if it is a reference
 			case session.MethodBumpEpoch, session.MethodDelete:
 				e.add(id, "")
 			case session.MethodShare:
-				if hasArgument(op, "children") {
+				if opargs.HasArgument(op, "children") {
 					e.reached[id] = struct{}{}
 				}
 			}
@@ -136,7 +134,7 @@ func loadLocked(ctx context.Context, tx session.Tx, v *view.View, w *session.Rea
 	for _, ids := range v.Below {
 		for _, id := range ids {
 			if v.Sessions[id] == nil {
-				return ErrMoreChildren
+				return maintain.ErrMoreChildren
 			}
 		}
 	}
@@ -173,11 +171,22 @@ func (a *applier) cutChildren(ids []string, ended string) (list []ChildCut, tota
 		if s.Row.Life != session.Live { // deleted by this group
 			continue
 		}
-		withdrawUnder(a.v, s, a.grant, ended) // an error is of the store, and ends the group
-		cut(a.v, s, a.grant, ended, a.sub.Peer)
+		maintain.WithdrawUnder(a.v, s, a.grant, ended) // an error is of the store, and ends the group
+		maintain.Cut(a.v, s, a.grant, ended, a.sub.Peer)
 		if total++; len(list) < maxCutsListed {
 			list = append(list, ChildCut{id, s.Row.Cursor})
 		}
 	}
 	return list, total
+}
+
+// CheckManaging returns the grant under which the space's ref of an access acts in a session, the access's,
+// and why it may not; the grant of a dead ref is returned too. narrow are the limits of the space's live
+// capability, nil if it has none.
+func CheckManaging(at *session.Access, id, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
+	row := at.Row
+	if row == nil {
+		row = &session.Row{ID: id, Life: session.Absent}
+	}
+	return view.Managing(row, at.Grants[ref], narrow, at.Now)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -425,7 +426,7 @@ func TestRevokeTreeReaches(t *testing.T) {
 	err := w.store.Update(context.Background(), func(tx session.Tx) error {
 		rows, err := tx.Load(context.Background(), &session.ReadSet{Trees: []string{ref}, Lineages: []string{w.space}})
 		if err == nil {
-			died, _, err = decide.RevokeTree(context.Background(), tx, rows.Grants[w.space], ref, rows.Trees[ref], "")
+			died, _, err = maintain.RevokeTree(context.Background(), tx, rows.Grants[w.space], ref, rows.Trees[ref], "")
 		}
 		return err
 	})
@@ -440,9 +441,9 @@ func TestRevokeTreeReaches(t *testing.T) {
 	err = w.store.Update(context.Background(), func(tx session.Tx) error {
 		rows, err := tx.Load(context.Background(), &session.ReadSet{Lineages: []string{w.space}})
 		if err == nil { // as if it had been made after the first look at the tree
-			_, _, err = decide.RevokeTree(context.Background(), tx, rows.Grants[w.space], late, map[string]uint64{o.session: 1}, "")
+			_, _, err = maintain.RevokeTree(context.Background(), tx, rows.Grants[w.space], late, map[string]uint64{o.session: 1}, "")
 		}
 		return err
 	})
-	mustEqual(t, "a child that is not locked", err, decide.ErrMoreChildren)
+	mustEqual(t, "a child that is not locked", err, maintain.ErrMoreChildren)
 }

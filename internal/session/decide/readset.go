@@ -9,10 +9,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -178,14 +178,14 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 	ses := sub.Batch.Session
 	switch op.Method {
 	case session.MethodAsk, session.MethodAnswer, session.MethodWithdraw, session.MethodClaim, session.MethodRelease:
-		if id := argText(op, "request"); session.ValidID(id, false) {
+		if id := opargs.Text(op, "request"); session.ValidID(id, false) {
 			w.requests[ses] = struct{}{}
 			w.entryMeta[ses] = append(w.entryMeta[ses], session.RequestKey(id), session.RequestStateKey(id))
 		}
 	}
 	switch op.Method {
 	case session.MethodPut, session.MethodRemove, session.MethodPatch, session.MethodAdd, session.MethodClaim, session.MethodRelease, session.MethodPurge:
-		text := argText(op, "key")
+		text := opargs.Text(op, "key")
 		if k, err := session.ParseKey(text); err == nil {
 			w.entryMeta[ses] = append(w.entryMeta[ses], text)
 			if k.Kind == session.KeyOwn && op.Method != session.MethodRemove && op.Method != session.MethodPurge {
@@ -196,7 +196,7 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 			}
 		}
 	case session.MethodAppendText:
-		text := argText(op, "key")
+		text := opargs.Text(op, "key")
 		if k, err := session.ParseKey(text); err == nil {
 			w.entryMeta[ses] = append(w.entryMeta[ses], text)
 			add(w.turnsOf, ses, k.Message)
@@ -205,34 +205,34 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		if op.Method == session.MethodBegin {
 			w.countedTurns[ses] = struct{}{}
 		}
-		if m := argText(op, "message"); session.ValidID(m, false) {
+		if m := opargs.Text(op, "message"); session.ValidID(m, false) {
 			w.entryMeta[ses] = append(w.entryMeta[ses], session.MessageKey(m))
 			add(w.turnsOf, ses, m)
 		}
 	case session.MethodRevert:
 		w.ordered[ses] = struct{}{}
 		w.turns[ses] = struct{}{}
-		if k, err := session.ParseKey(argText(op, "to")); err == nil {
+		if k, err := session.ParseKey(opargs.Text(op, "to")); err == nil {
 			w.entryMeta[ses] = append(w.entryMeta[ses], k.String())
 		}
 	case session.MethodCompact:
 		w.ordered[ses] = struct{}{}
 		for _, name := range []string{"upto", "summary"} {
-			if k, err := session.ParseKey(argText(op, name)); err == nil {
+			if k, err := session.ParseKey(opargs.Text(op, name)); err == nil {
 				w.entryMeta[ses] = append(w.entryMeta[ses], k.String())
 			}
 		}
-		if k, err := session.ParseKey(argText(op, "summary")); err == nil && k.Kind == session.KeyMessage {
+		if k, err := session.ParseKey(opargs.Text(op, "summary")); err == nil && k.Kind == session.KeyMessage {
 			add(w.turnsOf, ses, k.Message)
 		}
 	case session.MethodShare:
-		w.addRef(argText(op, "ref"))
+		w.addRef(opargs.Text(op, "ref"))
 	case session.MethodRevoke:
-		w.addRef(argText(op, "ref"))
+		w.addRef(opargs.Text(op, "ref"))
 		w.revokes = true
 	case session.MethodCreate, session.MethodFork:
-		w.addRef(argText(op, "ref"))
-		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unprintable) && !sub.sharesExternalID() && !hasArgument(op, "shared_external") {
+		w.addRef(opargs.Text(op, "ref"))
+		if x := opargs.Text(op, "external"); x != "" && !strings.ContainsFunc(x, opargs.Unprintable) && !sub.sharesExternalID() && !opargs.HasArgument(op, "shared_external") {
 			if space := capability.Target(sub.Space); space != "" {
 				w.external[session.ExternalID{Space: space, SpaceRef: sub.Space, ID: x}] = struct{}{}
 			}
@@ -241,19 +241,16 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 		if op.Method == session.MethodCreate {
 			other = "parent"
 		}
-		w.addRef(argText(op, "via"))
+		w.addRef(opargs.Text(op, "via"))
 		// Only a session whose live object was passed is locked.
-		if source := argText(op, other); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
+		if source := opargs.Text(op, other); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
 			w.sessions[source] = struct{}{}
-			if hasArgument(op, "message") {
+			if opargs.HasArgument(op, "message") {
 				w.ordered[source] = struct{}{}
 			}
 		}
 	}
 }
-
-// maxPeekBytes bounds the arguments that are examined before an op is decoded.
-const maxPeekBytes = 4096
 
 func (w *readSetBuilder) build() *session.ReadSet {
 	out := &session.ReadSet{
@@ -326,18 +323,6 @@ func recordReadSet(v *view.View, subs []Submission) *session.ReadSet {
 		return nil
 	}
 	return &session.ReadSet{Records: ranges.list()}
-}
-
-// argText returns a string argument's value, "" if there is none; the intent may be malformed. The
-// result is valid UTF-8, which gjson does not ensure.
-func argText(op *ledger.Intent, name string) string {
-	for i := range op.Args {
-		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeekBytes && utf8.Valid(a.JSON) && ledger.IsJSON(a.JSON) {
-			s, _ := stringOf(a.JSON)
-			return s
-		}
-	}
-	return ""
 }
 
 func compareExternals(a, b session.ExternalID) int {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
@@ -19,7 +20,7 @@ func TestFirstWant(t *testing.T) {
 	t.Parallel()
 	const ses, other, spc = "ses_01J00000000000000000000001", "ses_01J00000000000000000000002", "spc_01J00000000000000000000003"
 	const own, via, clerk, ref = ses + ".s01J00000000000000000000004", other + ".s01J00000000000000000000005", spc + ".s01J00000000000000000000006", ses + ".s01J00000000000000000000007"
-	blanks := strings.Repeat(" ", maxPeekBytes)
+	blanks := strings.Repeat(" ", opargs.MaxPeekBytes)
 	op := func(method string, args ...any) ledger.Intent {
 		return ledger.Intent{Method: method, Args: ledgertest.Args(args...)}
 	}

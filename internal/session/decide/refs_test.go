@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -383,7 +384,7 @@ func TestRevokeTree(t *testing.T) {
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {
 			rows, err := tx.Load(t.Context(), &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Trees: []string{ref}})
 			if err == nil {
-				refs, published, err = decide.RevokeTree(t.Context(), tx, by, ref, rows.Trees[ref], "192.0.2.7")
+				refs, published, err = maintain.RevokeTree(t.Context(), tx, by, ref, rows.Trees[ref], "192.0.2.7")
 			}
 			return err
 		})
@@ -431,7 +432,7 @@ func TestRevokeTree(t *testing.T) {
 	for n := range 2 {
 		calls := n
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {
-			_, _, err := decide.RevokeTree(t.Context(), failing{tx, &calls}, by, beside.ref, map[string]uint64{beside.session: 1}, "")
+			_, _, err := maintain.RevokeTree(t.Context(), failing{tx, &calls}, by, beside.ref, map[string]uint64{beside.session: 1}, "")
 			return err
 		})
 		if !errors.Is(err, errAway) {
@@ -453,7 +454,7 @@ func TestRevokeBySpaceNamesItsActor(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, _, err = decide.RevokeTree(context.Background(), tx, root, ref, rows.Trees[ref], "")
+		_, _, err = maintain.RevokeTree(context.Background(), tx, root, ref, rows.Trees[ref], "")
 		return err
 	})
 	if err != nil {

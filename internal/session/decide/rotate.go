@@ -8,6 +8,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // rotatePayload is the payload of a rotate event; the event's cursor is the old ref's cut.
@@ -39,7 +41,7 @@ func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *faul
 		return 0, false, nil
 	}
 	if a.sub.Manage {
-		if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
+		if err := a.authorizeRef(opargs.Method{Owner: true}, "", 0); err != nil {
 			return 0, false, nil // which rotateOwner finds, too
 		}
 		id = to.Old
@@ -56,7 +58,7 @@ func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *faul
 }
 
 func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
-	if err := a.authorizeRef(method{owner: true}, "", 0); err != nil {
+	if err := a.authorizeRef(opargs.Method{Owner: true}, "", 0); err != nil {
 		return 0, err
 	}
 	a.outbox = "" // it belongs to no stream
@@ -84,7 +86,7 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	} else if there != nil {
 		return 0, fault.AlreadyExists.With("a ref with this id exists already")
 	}
-	if err := withdrawReplaced(a.v, a.s, a.grant, old.ID); err != nil {
+	if err := maintain.WithdrawReplaced(a.v, a.s, a.grant, old.ID); err != nil {
 		return 0, err
 	}
 	ev := a.emit(session.MethodRotate, session.RefKey(g.ID), 1, rawjson.Encode(rotatePayload{Ref: g.ID, Old: old.ID}))
@@ -97,30 +99,4 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	row.Creator = ""
 	a.audit(capability.AuditRotate, g.ID)
 	return ev.Cursor, nil
-}
-
-// RotateRoot recovers a space whose root ref was lost or stolen: it returns the changes that
-// replace the existing roots (roots, living or dead) by root, made on the server's machine, and the
-// id of the living one. there is the existing row with root's id, or nil: a repetition changes
-// nothing. The caller has locked the space. NotFound if there is no root at all.
-func RotateRoot(roots []*capability.Grant, there, root *capability.Grant, now int64) (c *session.Changes, old string, err error) {
-	switch {
-	case there != nil && there.Hash == root.Hash && there.Revoked == 0:
-		return nil, "", nil
-	case there != nil:
-		return nil, "", fault.AlreadyExists.With("a ref with this id exists already")
-	case len(roots) == 0:
-		return nil, "", fault.NotFound.With("the database has no space %s", root.Target)
-	}
-	g := &capability.Grant{ID: root.ID, Target: root.Target, Hash: root.Hash, Rights: capability.SpaceRights, Label: root.Label, Created: now}
-	c = &session.Changes{Grants: []*capability.Grant{g}}
-	for _, r := range roots {
-		if r.Revoked != 0 {
-			continue
-		}
-		old, g.Actor = r.ID, r.Actor
-		c.Rotate = append(c.Rotate, session.RotatedGrant{ID: r.ID, By: g.ID, At: now})
-	}
-	c.Audit = []*capability.AuditRow{{Target: g.Target, At: now, Act: capability.AuditRotate, Ref: old, Actor: "operator", Subject: g.ID}}
-	return c, old, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -96,41 +97,41 @@ func TestOperator(t *testing.T) {
 	made := *root
 	made.Rights, made.Actor, made.Created = capability.SpaceRights, "ann", 777
 	there := made
-	c, old, err := decide.RotateRoot([]*capability.Grant{alive, dead}, nil, root, 777)
+	c, old, err := maintain.RotateRoot([]*capability.Grant{alive, dead}, nil, root, 777)
 	if err != nil || old != "alive" || !reflect.DeepEqual(c, &session.Changes{Grants: []*capability.Grant{&made}, Rotate: []session.RotatedGrant{{ID: "alive", By: id, At: 777}},
 		Audit: []*capability.AuditRow{{Target: space, At: 777, Act: capability.AuditRotate, Ref: "alive", Actor: "operator", Subject: id}}}) {
 		t.Errorf("rotated: %+v, %s, %v", c, old, err)
 	}
-	if c, old, err := decide.RotateRoot([]*capability.Grant{dead}, nil, root, 777); err != nil || old != "" || len(c.Grants) != 1 || c.Rotate != nil || c.Audit[0].Ref != "" {
+	if c, old, err := maintain.RotateRoot([]*capability.Grant{dead}, nil, root, 777); err != nil || old != "" || len(c.Grants) != 1 || c.Rotate != nil || c.Audit[0].Ref != "" {
 		t.Errorf("with none that lives: %+v, %s, %v", c, old, err)
 	}
-	if c, old, err := decide.RotateRoot([]*capability.Grant{alive}, &there, root, 888); c != nil || old != "" || err != nil {
+	if c, old, err := maintain.RotateRoot([]*capability.Grant{alive}, &there, root, 888); c != nil || old != "" || err != nil {
 		t.Errorf("the same again: %+v, %s, %v", c, old, err)
 	}
 	another, revoked := there, there
 	another.Hash[0]++
 	revoked.Revoked = 1
 	for _, there := range []*capability.Grant{&another, &revoked} {
-		if c, _, err := decide.RotateRoot([]*capability.Grant{alive}, there, root, 888); c != nil || fault.CodeOf(err) != fault.AlreadyExists {
+		if c, _, err := maintain.RotateRoot([]*capability.Grant{alive}, there, root, 888); c != nil || fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("to one that is there: %+v, %v", c, err)
 		}
 	}
-	if c, _, err := decide.RotateRoot(nil, nil, root, 888); c != nil || fault.CodeOf(err) != fault.NotFound {
+	if c, _, err := maintain.RotateRoot(nil, nil, root, 888); c != nil || fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("of a space that is not there: %+v, %v", c, err)
 	}
 
 	m := capability.MintRequest{ID: id, Hash: hash, Rights: capability.List}
 	child := capability.Grant{ID: id, Target: space, Parent: "alive", Hash: hash, Rights: capability.List, Actor: "ann", Created: 777}
-	c, err = decide.MintUnderRoot([]*capability.Grant{dead, alive}, m, 777)
+	c, err = maintain.MintUnderRoot([]*capability.Grant{dead, alive}, m, 777)
 	if err != nil || !reflect.DeepEqual(c, &session.Changes{Grants: []*capability.Grant{&child},
 		Audit: []*capability.AuditRow{{Target: space, At: 777, Act: capability.AuditShare, Ref: "alive", Actor: "operator", Subject: id}}}) {
 		t.Errorf("minted: %+v, %v", c, err)
 	}
-	if c, err := decide.MintUnderRoot([]*capability.Grant{dead}, m, 777); c != nil || fault.CodeOf(err) != fault.NotFound {
+	if c, err := maintain.MintUnderRoot([]*capability.Grant{dead}, m, 777); c != nil || fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("minted under none that lives: %+v, %v", c, err)
 	}
 	m.Rights = capability.Read
-	if c, err := decide.MintUnderRoot([]*capability.Grant{alive}, m, 777); c != nil || fault.CodeOf(err) != fault.BadArgument {
+	if c, err := maintain.MintUnderRoot([]*capability.Grant{alive}, m, 777); c != nil || fault.CodeOf(err) != fault.BadArgument {
 		t.Errorf("minted what is none: %+v, %v", c, err)
 	}
 }

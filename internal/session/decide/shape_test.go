@@ -11,7 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -161,11 +161,11 @@ func TestCheckOps(t *testing.T) {
 		// What comes before it leaves nothing behind, and what comes after it is not reached.
 		good := op("finalize", "message", "m", "status", "failed", "error", raw(`{}`))
 		ops := []ledger.Intent{{Method: good.method, Args: good.args}, {Method: o.method, Args: o.args}, {Method: "whisper"}}
-		at, err := decide.CheckOps(ops[:2], lim)
+		at, err := opargs.CheckOps(ops[:2], lim)
 		if err == nil {
 			return fault.None
 		}
-		if again, same := decide.CheckOps(ops, lim); at != 1 || again != 1 || same.Error() != err.Error() {
+		if again, same := opargs.CheckOps(ops, lim); at != 1 || again != 1 || same.Error() != err.Error() {
 			t.Errorf("%s: op %d: %v; with others behind it, op %d: %v", o.method, at, err, again, same)
 		}
 		return err.Code
@@ -233,7 +233,7 @@ func TestHalfCharacters(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"%s"`, text))
-		_, err := decide.CheckOps([]ledger.Intent{{Method: x.method, Args: x.args}}, session.DefaultLimits())
+		_, err := opargs.CheckOps([]ledger.Intent{{Method: x.method, Args: x.args}}, session.DefaultLimits())
 		if half := strings.ContainsRune(s, utf8.RuneError); half != (err != nil) {
 			t.Errorf("%s reads as %q: %v", text, s, err)
 		}
@@ -244,7 +244,7 @@ func TestHalfCharacters(t *testing.T) {
 func argsOf(t testing.TB, method string) []string {
 	in := ledger.Intent{Method: method, Args: []ledger.Arg{{Name: "colour", JSON: raw(`1`)}}}
 	for {
-		_, err := decide.CheckOps([]ledger.Intent{in}, session.DefaultLimits())
+		_, err := opargs.CheckOps([]ledger.Intent{in}, session.DefaultLimits())
 		switch _, takes, found := strings.Cut(err.Message, "; it takes "); {
 		case found && takes == "nothing":
 			return nil
@@ -265,7 +265,7 @@ func argsOf(t testing.TB, method string) []string {
 // said of the others is text too.
 func FuzzCheckOps(f *testing.F) {
 	var all []ledger.Intent
-	for _, m := range decide.Methods() {
+	for _, m := range opargs.Methods() {
 		names := argsOf(f, m)
 		for _, name := range names {
 			in := ledger.Intent{Method: m, Args: []ledger.Arg{{Name: name}}}
@@ -284,7 +284,7 @@ func FuzzCheckOps(f *testing.F) {
 		for _, in := range all {
 			args := slices.Clone(in.Args)
 			args[0].JSON = text
-			_, err := decide.CheckOps([]ledger.Intent{{Method: in.Method, Args: args}}, session.DefaultLimits())
+			_, err := opargs.CheckOps([]ledger.Intent{{Method: in.Method, Args: args}}, session.DefaultLimits())
 			if err == nil && !(utf8.Valid(text) && json.Valid(text)) {
 				t.Errorf("%s takes %q for %s", in.Method, text, args[0].Name)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -213,3 +214,19 @@ func DefaultConfig() Config { return Config{Limits: session.DefaultLimits(), Lea
 // readBytes is how many bytes of payloads one submission may read beyond its own: enough for any
 // event of EventBytes, and for a log with some history.
 func (c *Config) readBytes() int { return 4 * c.Limits.EventBytes }
+
+// checkFeatures returns the reason that an op cannot be decided yet: some replica does not know a
+// feature that it needs.
+func (c *Config) checkFeatures(op *ledger.Intent) *fault.Error {
+	if c.Features == nil {
+		return nil
+	}
+	need := opargs.Features(op)
+	if need == 0 {
+		return nil
+	}
+	return session.CheckFeatures(need, c.Features())
+}
+
+// inUse reports whether every replica knows a feature.
+func (c *Config) inUse(f session.Features) bool { return c.Features == nil || c.Features()&f == f }

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -53,10 +54,10 @@ type syncRun struct {
 
 // syncOp does a put or remove as a direct call of opencode's does: those of the batch with the argument sync are one sync. What the info says is
 // done with the last of them, unless that is refused.
-func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, err *fault.Error) {
+func (a *applier) syncOp(do func() (result, *fault.Error)) (_ result, err *fault.Error) {
 	before, op, run := a.v.Savepoint(), a.op, a.sync
 	if run == nil {
-		of := slices.DeleteFunc(slices.Clone(a.sub.Batch.Ops), func(op ledger.Intent) bool { return !hasArgument(&op, "sync") })
+		of := slices.DeleteFunc(slices.Clone(a.sub.Batch.Ops), func(op ledger.Intent) bool { return !opargs.HasArgument(&op, "sync") })
 		run = &syncRun{last: of[len(of)-1].OpID}
 		run.syncRevert, err = a.beginSync(of)
 	}
@@ -65,7 +66,7 @@ func (a *applier) syncOp(do func(*applier) (result, *fault.Error)) (_ result, er
 		err = a.showForSync(op)
 	}
 	if err == nil {
-		r, err = do(a)
+		r, err = do()
 	}
 	if err == nil && op.OpID == run.last {
 		err = a.endSync(&run.syncRevert)
@@ -83,7 +84,7 @@ func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) 
 	r.row = a.s.Row.Revert
 	var info []byte
 	for i := range ops {
-		key := argText(&ops[i], "key")
+		key := opargs.Text(&ops[i], "key")
 		if key == sessionKey {
 			if at := slices.IndexFunc(ops[i].Args, func(arg ledger.Arg) bool { return arg.Name == "payload" }); at >= 0 {
 				info = ops[i].Args[at].JSON
@@ -122,20 +123,20 @@ func (a *applier) beginSync(ops []ledger.Intent) (r syncRevert, _ *fault.Error) 
 // message. An info that goes on saying so counts again when what it hides was shown by the batch, and when its message has arrived.
 func (a *applier) endSync(r *syncRevert) *fault.Error {
 	at := a.s.Row.Revert.To
-	var do op
+	var do opargs.Op
 	switch {
 	case r.now == "" && r.was != "" && at == r.was:
-		do = &opUnrevert{}
+		do = &opargs.Unrevert{}
 	case r.now != "" && r.now != at && (r.now != r.was || r.now == r.row.To || r.arrives && !r.row.InForce()):
 		key, _ := session.ParseKey(r.now)
-		do = &opRevert{to: key}
+		do = &opargs.Revert{To: key}
 	default:
 		return nil
 	}
 	if a.cfg.Features != nil && session.CheckFeatures(session.FeatureRevert, a.cfg.Features()) != nil {
 		return nil
 	}
-	err := a.aside(func() *fault.Error { _, err := do.apply(a); return err })
+	err := a.aside(func() *fault.Error { _, err := a.apply(do); return err })
 	if err != nil && (err.Code == fault.NotFound || err.Code == fault.MissingRight) {
 		return nil // it is not there (yet), or the writer may not see all
 	}
@@ -145,7 +146,7 @@ func (a *applier) endSync(r *syncRevert) *fault.Error {
 // showForSync shows again what is hidden, if an op of a direct call is about it: opencode, whose calls these are,
 // still has it.
 func (a *applier) showForSync(op *ledger.Intent) *fault.Error {
-	key := argText(op, "key")
+	key := opargs.Text(op, "key")
 	if !a.s.Row.Revert.InForce() || session.HeadOf(key) == "" {
 		return nil
 	}

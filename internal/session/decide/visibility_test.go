@@ -15,7 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 )
 
 // stamped is a log in which every text says at which cursor it was written, and of
@@ -348,7 +348,7 @@ func TestOlderEventsAreHidden(t *testing.T) {
 			seen[e.Method] = true
 		}
 	}
-	for _, method := range append(decide.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse) {
+	for _, method := range append(opargs.Methods(), session.MethodInterrupted, session.MethodResumed, session.MethodLapse) {
 		if !seen[method] && !slices.Contains(putBy, method) && method != session.MethodDelete { // which leaves nothing to show
 			t.Errorf("no event is one of %s", method)
 		}

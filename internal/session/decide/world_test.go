@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/valueschema"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -175,7 +176,7 @@ func (w *world) lapse(all bool, sessions ...string) *session.Published {
 	w.Helper()
 	var published *session.Published
 	err := w.store.Update(context.Background(), func(tx session.Tx) (err error) {
-		published, err = decide.Lapse(context.Background(), tx, sessions, all)
+		published, err = maintain.Lapse(context.Background(), tx, sessions, all)
 		return err
 	})
 	if err != nil {

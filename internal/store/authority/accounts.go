@@ -54,8 +54,7 @@ func (s *Authority) AccountRef(ctx context.Context, id string) (ref string, err 
 	err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
 		target, tail := txn.SplitRef(id)
 		if tail == "" {
-			run.Queue(readSpaceRef, nil, []any{id}, func(row dialect.Scanner) error { return row.Scan(&target, &tail) })
-			if err := run.Flush(ctx); err != nil {
+			if err := dialect.Query(ctx, run, readSpaceRef, nil, []any{id}, func(row dialect.Scanner) error { return row.Scan(&target, &tail) }); err != nil {
 				return err
 			}
 		}

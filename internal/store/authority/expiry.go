@@ -8,7 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/txn"
 )
@@ -42,7 +42,7 @@ func (s *Authority) findDue(ctx context.Context, find *dialect.Statement, limit 
 
 // AuditExpired writes audit rows of refs that have expired by the database's clock, at most limit
 // of them. more reports that there may be others. A ref that was dead before its expiry gets no row
-// (decide.ExpiryAudit).
+// (maintain.ExpiryAudit).
 func (s *Authority) AuditExpired(ctx context.Context, limit int) (more bool, err error) {
 	due, err := s.findDue(ctx, findExpired, limit, func(row dialect.Scanner) ([]any, error) {
 		var target, tail string
@@ -85,18 +85,17 @@ func (s *Authority) auditExpired(ctx context.Context, due [][]any) error {
 		}
 		var noted [][]any
 		var audit []*capability.AuditRow
-		t.Run.Queue(lockExpired, due, nil, func(found dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, lockExpired, due, nil, func(found dialect.Scanner) error {
 			g, err := txn.ScanGrant(found)
 			if err != nil {
 				return err
 			}
 			noted = append(noted, txn.RefRows([]string{g.ID})...)
-			if row := decide.ExpiryAudit(g, rows[g.Target], t.Now); row != nil {
+			if row := maintain.ExpiryAudit(g, rows[g.Target], t.Now); row != nil {
 				audit = append(audit, row)
 			}
 			return nil
-		})
-		if err := t.Run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		t.QueueList(markExpiryAudited, noted, nil)

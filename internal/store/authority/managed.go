@@ -47,15 +47,8 @@ func (s *Authority) FindManaged(ctx context.Context, id, ref string) (access *se
 // replaced, then others, the first made first.
 func (s *Authority) SessionRoots(ctx context.Context, id string) (roots []*capability.Grant, err error) {
 	err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
-		run.Queue(readSessionRoots, nil, []any{id}, func(row dialect.Scanner) error {
-			g, err := txn.ScanGrant(row)
-			roots = append(roots, g)
-			return err
-		})
+		run.Queue(readSessionRoots, nil, []any{id}, dialect.Collect(&roots, txn.ScanRef))
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("read a session's refs", err)
-	}
-	return roots, nil
+	return roots, txn.Wrap("read a session's refs", err)
 }

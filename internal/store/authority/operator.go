@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/dialect"
 	"github.com/mooring-rpc/mooring/internal/store/txn"
 )
@@ -42,8 +42,7 @@ func (s *Authority) withRoots(ctx context.Context, ref string, change func(roots
 			return err
 		}
 		var roots []*capability.Grant
-		t.Run.Queue(readRoots, nil, []any{space}, dialect.Collect(&roots, txn.ScanRef))
-		if err := t.Run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, t.Run, readRoots, nil, []any{space}, dialect.Collect(&roots, txn.ScanRef)); err != nil {
 			return err
 		}
 		c, err := change(roots, rows.Grants[ref], rows.Now)
@@ -52,7 +51,7 @@ func (s *Authority) withRoots(ctx context.Context, ref string, change func(roots
 		}
 		for _, g := range roots {
 			if len(c.Rotate) > 0 && g.ID == c.Rotate[0].ID {
-				if _, err := decide.CutRotated(ctx, t, c, g, "operator"); err != nil {
+				if _, err := maintain.CutRotated(ctx, t, c, g, "operator"); err != nil {
 					return err
 				}
 			}
@@ -66,7 +65,7 @@ func (s *Authority) withRoots(ctx context.Context, ref string, change func(roots
 // nothing changes. It returns the old ref's id; NotFound if the database has no such space.
 func (s *Authority) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
 	err = s.withRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
-		c, old, err = decide.RotateRoot(roots, there, root, now)
+		c, old, err = maintain.RotateRoot(roots, there, root, now)
 		return c, err
 	})
 	if err != nil {
@@ -87,7 +86,7 @@ func (s *Authority) MintUnderRoot(ctx context.Context, m capability.MintRequest)
 		if g = there; g != nil {
 			return nil, nil
 		}
-		c, err := decide.MintUnderRoot(roots, m, now)
+		c, err := maintain.MintUnderRoot(roots, m, now)
 		if err == nil {
 			g = c.Grants[0]
 		}
@@ -111,8 +110,7 @@ func (s *Authority) AuditManage(ctx context.Context) error {
 
 func auditManage(ctx context.Context, t *txn.Tx) error {
 	var state string
-	t.Run.Queue(txn.ReadMeta, nil, []any{manageName}, func(row dialect.Scanner) error { return row.Scan(&state) })
-	if err := t.Run.Flush(ctx); err != nil || state == "" {
+	if err := dialect.Query(ctx, t.Run, txn.ReadMeta, nil, []any{manageName}, func(row dialect.Scanner) error { return row.Scan(&state) }); err != nil || state == "" {
 		return err
 	}
 	done, space := false, ""
@@ -125,8 +123,7 @@ func auditManage(ctx context.Context, t *txn.Tx) error {
 	if err := t.Run.Flush(ctx); err != nil || !done {
 		return err
 	}
-	t.Run.Queue(readRoots, nil, []any{space}, dialect.Collect(&roots, txn.ScanRef))
-	if err := t.Run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, t.Run, readRoots, nil, []any{space}, dialect.Collect(&roots, txn.ScanRef)); err != nil {
 		return err
 	}
 	var rows []*capability.AuditRow

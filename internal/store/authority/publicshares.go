@@ -92,8 +92,7 @@ func (s *Authority) PublishShare(ctx context.Context, share capability.PublicSha
 			return err
 		}
 		var there []*capability.PublicShare
-		t.Run.Queue(readRecentRequests, nil, []any{ask.Fingerprint[:], rows.Now - ask.DedupeWindow.Milliseconds()}, dialect.Collect(&there, scanShare))
-		if err := t.Run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, t.Run, readRecentRequests, nil, []any{ask.Fingerprint[:], rows.Now - ask.DedupeWindow.Milliseconds()}, dialect.Collect(&there, scanShare)); err != nil {
 			return err
 		}
 		sessions, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
@@ -171,8 +170,7 @@ func (s *Authority) SharesOf(ctx context.Context, sessions []string) (map[string
 		if err := run.Flush(ctx); err != nil || len(shares) == 0 {
 			return err
 		}
-		run.Queue(txn.ReadGrants, shareRefs(shares), nil, txn.GrantsByID(grants))
-		if err := run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, run, txn.ReadGrants, shareRefs(shares), nil, txn.GrantsByID(grants)); err != nil {
 			return err
 		}
 		for _, p := range shares {
@@ -182,10 +180,7 @@ func (s *Authority) SharesOf(ctx context.Context, sessions []string) (map[string
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("find shares", err)
-	}
-	return living, nil
+	return living, txn.Wrap("find shares", err)
 }
 
 // ListShares returns the living shares with ids above after, in id order, out of a page of at most
@@ -217,8 +212,7 @@ func (s *Authority) ListShares(ctx context.Context, after string, limit int) (li
 		if err := run.Flush(ctx); err != nil || len(page) == 0 {
 			return err
 		}
-		run.Queue(txn.ReadGrants, shareRefs(shares), nil, txn.GrantsByID(grants))
-		if err := run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, run, txn.ReadGrants, shareRefs(shares), nil, txn.GrantsByID(grants)); err != nil {
 			return err
 		}
 		for i := range page {
@@ -231,10 +225,7 @@ func (s *Authority) ListShares(ctx context.Context, after string, limit int) (li
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, "", txn.Wrap("list shares", err)
-	}
-	return list, next, nil
+	return list, next, txn.Wrap("list shares", err)
 }
 
 // FindExternal returns the living sessions with an external id in a space, newest first, at most

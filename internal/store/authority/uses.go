@@ -48,12 +48,11 @@ func (s *Authority) updateOnce(ctx context.Context, page capability.IdempotencyK
 			t.Run.Queue(pruneWriters, nil, []any{t.Now - writerRetention}, nil)
 		}
 		fresh := false
-		t.Run.Queue(claimKey, nil, []any{page.Writer, int64(page.Seq), t.Now}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, claimKey, nil, []any{page.Writer, int64(page.Seq), t.Now}, func(row dialect.Scanner) error {
 			var at int64
 			fresh = true
 			return row.Scan(&at)
-		})
-		if err := t.Run.Flush(ctx); err != nil || !fresh {
+		}); err != nil || !fresh {
 			return err
 		}
 		return fn(t)

@@ -91,8 +91,7 @@ func (s *Authority) ChangeWebhooks(ctx context.Context, id string, refs []string
 			return err
 		}
 		var list []*session.Webhook
-		t.Run.Queue(readWebhooks, nil, []any{id}, dialect.Collect(&list, scanWebhook))
-		if err := t.Run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, t.Run, readWebhooks, nil, []any{id}, dialect.Collect(&list, scanWebhook)); err != nil {
 			return err
 		}
 		c, err := decide(&session.Access{Row: rows.Sessions[id], Grants: rows.Grants, Others: rows.Others, Now: rows.Now}, list)
@@ -142,8 +141,7 @@ func (s *Authority) ClaimWebhooks(ctx context.Context, c session.WebhookClaim) (
 				if most <= 0 {
 					return nil
 				}
-				t.Run.Queue(s, nil, append([]any{c.Holder, now + c.Lease, now, int64(slow), c.SlowAfter, int64(most)}, of...), dialect.Collect(&claimed, scanWebhook))
-				err := t.Run.Flush(ctx)
+				err := dialect.Query(ctx, t.Run, s, nil, append([]any{c.Holder, now + c.Lease, now, int64(slow), c.SlowAfter, int64(most)}, of...), dialect.Collect(&claimed, scanWebhook))
 				most -= len(claimed) - before
 				return err
 			}

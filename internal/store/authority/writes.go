@@ -222,13 +222,11 @@ func (s *Authority) Redeem(ctx context.Context, ref, redemption, peer string, ad
 	// A lineage that leaves its target for the space's does not come back.
 	if capability.Target(seen.Grant.Parent) == target {
 		err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
-			run.Queue(txn.ReadLineages, txn.RefRows(ids), nil, func(row dialect.Scanner) error {
-				g, err := txn.ScanGrant(row)
-				if err == nil && g.ID != ref && g.MaxRedemptions != 0 && g.Target == target {
+			run.Queue(txn.ReadLineages, txn.RefRows(ids), nil, dialect.EachRow(txn.ScanRef, func(g *capability.Grant) {
+				if g.ID != ref && g.MaxRedemptions != 0 && g.Target == target {
 					ids = append(ids, g.ID)
 				}
-				return err
-			})
+			}))
 			return nil
 		})
 		if err != nil {

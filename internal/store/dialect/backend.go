@@ -93,6 +93,23 @@ func Collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error 
 	}
 }
 
+// EachRow returns a callback that calls do with each scanned row.
+func EachRow[T any](scan func(Scanner) (T, error), do func(T)) func(Scanner) error {
+	return func(row Scanner) error {
+		v, err := scan(row)
+		if err == nil {
+			do(v)
+		}
+		return err
+	}
+}
+
+// Query queues a statement, and runs it with those that were queued before.
+func Query(ctx context.Context, r Runner, s *Statement, list [][]any, args []any, each func(Scanner) error) error {
+	r.Queue(s, list, args, each)
+	return r.Flush(ctx)
+}
+
 // ScanText scans one text.
 func ScanText(row Scanner) (text string, err error) {
 	err = row.Scan(&text)

@@ -27,8 +27,7 @@ var (
 // leftOut returns the ids of the messages that a compacted view leaves out, in the session's order.
 func leftOut(ctx context.Context, run dialect.Runner, hide *hiding, c *session.Compaction) (ids []string, err error) {
 	var keys []string
-	run.Queue(readLeftOut, nil, []any{hide.session, int64(c.Ord.At), int64(c.Ord.Index), c.Upto}, dialect.Collect(&keys, dialect.ScanText))
-	if err := run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, run, readLeftOut, nil, []any{hide.session, int64(c.Ord.At), int64(c.Ord.Index), c.Upto}, dialect.Collect(&keys, dialect.ScanText)); err != nil {
 		return nil, err
 	}
 	for piece := range slices.Chunk(keys, 1000) {

@@ -52,14 +52,9 @@ func (h *hiding) look(ctx context.Context, keys []string) error {
 	if len(unread) == 0 {
 		return nil
 	}
-	h.run.Queue(txn.ReadEntryMeta, txn.PairRows(map[string][]string{h.session: unread}), nil, func(row dialect.Scanner) error {
-		e, err := txn.ScanEntryMeta(row)
-		if err == nil {
-			h.heads[e.Key] = e
-		}
-		return err
-	})
-	return h.run.Flush(ctx)
+	return dialect.Query(ctx, h.run, txn.ReadEntryMeta, txn.PairRows(map[string][]string{h.session: unread}), nil, dialect.EachRow(txn.ScanMeta, func(e *session.Entry) {
+		h.heads[e.Key] = e
+	}))
 }
 
 // hides reports whether an entry is left out.

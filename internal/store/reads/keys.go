@@ -106,14 +106,11 @@ func (s *Reads) ReadKeys(ctx context.Context, id string, keys []string, maxBytes
 	page := &session.KeyPage{}
 	err = s.admitted(ctx, "read keys", id, refIDs, admit, &page.Access, func(run dialect.Runner, g *capability.Grant) error {
 		found := map[string]*session.Entry{}
-		run.Queue(txn.ReadEntryMeta, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
-			e, err := txn.ScanEntryMeta(row)
-			if err == nil && session.ShowsEntry(g, e) {
+		if err := dialect.Query(ctx, run, txn.ReadEntryMeta, txn.PairRows(map[string][]string{id: keys}), nil, dialect.EachRow(txn.ScanMeta, func(e *session.Entry) {
+			if session.ShowsEntry(g, e) {
 				found[e.Key] = e
 			}
-			return err
-		})
-		if err := run.Flush(ctx); err != nil {
+		})); err != nil {
 			return err
 		}
 		var shown []*session.Entry
@@ -220,7 +217,7 @@ func entryInfos(ctx context.Context, run dialect.Runner, entries []*session.Entr
 		keys[i], changed[i] = e.Key, []any{id, int64(e.Changed())}
 		infos[e.Key] = &session.EntryInfo{Entry: e, Change: session.Change{Cursor: e.Changed(), EventKey: e.Key}}
 	}
-	run.Queue(readEntryFacts, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
+	if err := dialect.Query(ctx, run, readEntryFacts, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
 		var key string
 		var weight int64
 		var c session.Change
@@ -230,8 +227,7 @@ func entryInfos(ctx context.Context, run dialect.Runner, entries []*session.Entr
 			info.Change.Ref, info.Change.Actor, info.Change.At = c.Ref, c.Actor, c.At
 		}
 		return err
-	})
-	if err := run.Flush(ctx); err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	n := len(keys)
@@ -252,13 +248,9 @@ func entryInfos(ctx context.Context, run dialect.Runner, entries []*session.Entr
 		return err
 	})
 	if values {
-		run.Queue(txn.ReadEntries, txn.PairRows(map[string][]string{id: keys[:n]}), []any{int64(math.MaxInt64)}, func(row dialect.Scanner) error {
-			e, err := txn.ScanEntry(row)
-			if err == nil {
-				infos[e.Key].Entry = e
-			}
-			return err
-		})
+		run.Queue(txn.ReadEntries, txn.PairRows(map[string][]string{id: keys[:n]}), []any{int64(math.MaxInt64)}, dialect.EachRow(txn.ScanEntry, func(e *session.Entry) {
+			infos[e.Key].Entry = e
+		}))
 	}
 	if err := run.Flush(ctx); err != nil {
 		return nil, err
@@ -372,8 +364,7 @@ func (k *keyScan) share(bound int) int64 { return int64(bound / k.nested) }
 
 // kinds returns the kinds of the session's keys.
 func (k *keyScan) kinds(ctx context.Context) (kinds []string, err error) {
-	k.run.Queue(listKinds, nil, []any{k.session, int64(maxKinds) + 1}, dialect.Collect(&kinds, dialect.ScanText))
-	if err := k.run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, k.run, listKinds, nil, []any{k.session, int64(maxKinds) + 1}, dialect.Collect(&kinds, dialect.ScanText)); err != nil {
 		return nil, err
 	}
 	if len(kinds) > maxKinds {
@@ -440,7 +431,7 @@ func (k *keyScan) lookFurther(ctx context.Context, s *keySource) error {
 		s.by, s.done = listSorted, false
 		return nil
 	}
-	k.run.Queue(nthPut, nil, append(k.place(s.kind, s.from), k.share(maxKeysAmong)-1), func(row dialect.Scanner) error {
+	return dialect.Query(ctx, k.run, nthPut, nil, append(k.place(s.kind, s.from), k.share(maxKeysAmong)-1), func(row dialect.Scanner) error {
 		e, err := txn.ScanMeta(row)
 		if err != nil {
 			return err
@@ -450,7 +441,6 @@ func (k *keyScan) lookFurther(ctx context.Context, s *keySource) error {
 		}
 		return nil
 	})
-	return k.run.Flush(ctx)
 }
 
 // place returns the first arguments of a read of a kind's entries after a place.

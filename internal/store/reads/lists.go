@@ -96,10 +96,7 @@ func (s *Reads) ListSessions(ctx context.Context, space string, q session.ListQu
 		}
 		return addActivity(ctx, run, page)
 	})
-	if err != nil {
-		return nil, txn.Wrap("list sessions", err)
-	}
-	return page, nil
+	return page, txn.Wrap("list sessions", err)
 }
 
 // addActivity adds what goes on in the sessions of a page.
@@ -108,7 +105,7 @@ func addActivity(ctx context.Context, run dialect.Runner, page *session.ListPage
 	for _, l := range page.Sessions {
 		at[l.ID], rows = l, append(rows, []any{l.ID, int64(l.Cursor)})
 	}
-	run.Queue(readActivity, rows, []any{page.Now}, func(row dialect.Scanner) error {
+	return dialect.Query(ctx, run, readActivity, rows, []any{page.Now}, func(row dialect.Scanner) error {
 		var id string
 		var a session.Activity
 		var running int64
@@ -119,7 +116,6 @@ func addActivity(ctx context.Context, run dialect.Runner, page *session.ListPage
 		at[id].Activity = &a
 		return nil
 	})
-	return run.Flush(ctx)
 }
 
 // ReadChildren implements session.Reader.
@@ -148,10 +144,7 @@ func (s *Reads) ReadChildren(ctx context.Context, id, after string, limit int, r
 	if refused != nil {
 		return nil, refused
 	}
-	if err != nil {
-		return nil, txn.Wrap("list children", err)
-	}
-	return page, nil
+	return page, txn.Wrap("list children", err)
 }
 
 // listPage fills a page.

@@ -46,10 +46,7 @@ func (s *Reads) ListOlder(ctx context.Context, space string, q session.OlderQuer
 	if refused != nil {
 		return nil, refused
 	}
-	if err != nil {
-		return nil, txn.Wrap("list old sessions", err)
-	}
-	return page, nil
+	return page, txn.Wrap("list old sessions", err)
 }
 
 // listOlderPage fills a page, reading one batch of sessions at a time.
@@ -57,7 +54,7 @@ func listOlderPage(ctx context.Context, run dialect.Runner, space string, q *ses
 	limit, at := max(q.Limit, 1), q.After
 	for looked := 0; ; {
 		seen := 0
-		run.Queue(listOlder, nil, []any{space, at, page.Now, page.Before, int64(olderScanBatch)}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, listOlder, nil, []any{space, at, page.Now, page.Before, int64(olderScanBatch)}, func(row dialect.Scanner) error {
 			var one session.OldSession
 			var life, events, running int64
 			if err := row.Scan(&one.ID, &life, &one.Updated, &events, &one.Bytes, &running); err != nil {
@@ -72,8 +69,7 @@ func listOlderPage(ctx context.Context, run dialect.Runner, space string, q *ses
 				page.Sessions = append(page.Sessions, one)
 			}
 			return nil
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		if looked += seen; len(page.Sessions) == limit || seen == olderScanBatch && looked >= maxOlderScan {

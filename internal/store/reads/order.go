@@ -163,11 +163,7 @@ func (s *Reads) ReadOutline(ctx context.Context, id, after, below string, most i
 	}
 	err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
 		txn.QueueAccess(run, &page.Access, id, refIDs)
-		run.Queue(readOutline, nil, []any{id, after, below, int64(most) + 1}, func(row dialect.Scanner) error {
-			e, err := txn.ScanEntryMeta(row)
-			page.Entries = append(page.Entries, e)
-			return err
-		})
+		run.Queue(readOutline, nil, []any{id, after, below, int64(most) + 1}, dialect.Collect(&page.Entries, txn.ScanMeta))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
@@ -196,14 +192,13 @@ func (s *Reads) ReadValues(ctx context.Context, id string, keys []string, maxByt
 	err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
 		txn.QueueAccess(run, &page.Access, id, refIDs)
 		sizes := map[string]int64{}
-		run.Queue(readSizes, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, readSizes, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
 			var key string
 			var size int64
 			err := row.Scan(&key, &size)
 			sizes[key] = size
 			return err
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		var fit []string
@@ -222,13 +217,9 @@ func (s *Reads) ReadValues(ctx context.Context, id string, keys []string, maxByt
 		}
 		found := map[string]*session.Entry{}
 		var messages [][]any
-		run.Queue(txn.ReadEntries, txn.PairRows(map[string][]string{id: fit}), []any{int64(math.MaxInt64)}, func(row dialect.Scanner) error {
-			e, err := txn.ScanEntry(row)
-			if err == nil {
-				found[e.Key] = e
-			}
-			return err
-		})
+		run.Queue(txn.ReadEntries, txn.PairRows(map[string][]string{id: fit}), []any{int64(math.MaxInt64)}, dialect.EachRow(txn.ScanEntry, func(e *session.Entry) {
+			found[e.Key] = e
+		}))
 		for _, key := range fit {
 			if k, err := session.ParseKey(key); err == nil && k.Kind == session.KeyMessage {
 				messages = append(messages, []any{id, k.Message})

@@ -52,10 +52,7 @@ func (s *Reads) ReadAccess(ctx context.Context, id string, refIDs []string) (*se
 		txn.QueueAccess(run, sight, id, refIDs)
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("look", err)
-	}
-	return sight, nil
+	return sight, txn.Wrap("look", err)
 }
 
 // ReadLog returns a session's events after cursor after, in order and without a gap: at most
@@ -111,10 +108,7 @@ func (s *Reads) readLog(ctx context.Context, id string, after uint64, maxBytes, 
 		})
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("read log", err)
-	}
-	return page, nil
+	return page, txn.Wrap("read log", err)
 }
 
 // eventRows returns a list of a session's events, as rows of a statement's list.
@@ -315,19 +309,10 @@ func (s *Reads) FindStreams(ctx context.Context, keys []session.StreamKey, refID
 	sight, streams = &session.Access{}, make(map[session.StreamKey]*ledger.Stream, len(keys))
 	err = s.db.Backend.Snapshot(ctx, func(run dialect.Runner) error {
 		txn.QueueAccess(run, sight, keys[0].Session, refIDs)
-		run.Queue(txn.ReadStreams, txn.StreamRows(keys), nil, func(row dialect.Scanner) error {
-			m, err := txn.ScanStream(row)
-			if err == nil {
-				streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-			}
-			return err
-		})
+		run.Queue(txn.ReadStreams, txn.StreamRows(keys), nil, txn.StreamsByKey(streams))
 		return nil
 	})
-	if err != nil {
-		return nil, nil, txn.Wrap("find streams", err)
-	}
-	return sight, streams, nil
+	return sight, streams, txn.Wrap("find streams", err)
 }
 
 // ReadRows returns the rows of the existing sessions among ids, for polling.
@@ -340,10 +325,7 @@ func (s *Reads) ReadRows(ctx context.Context, ids []string) (map[string]*session
 		run.Queue(txn.ReadSessions, txn.TextRows(ids), nil, txn.SessionsByID(rows))
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("read rows", err)
-	}
-	return rows, nil
+	return rows, txn.Wrap("read rows", err)
 }
 
 // Lapsed returns sessions, at most limit and in id order from after on, that have a streaming turn
@@ -388,8 +370,5 @@ func (s *Reads) ReadAudit(ctx context.Context, target string, seq uint64, limit 
 		run.Queue(txn.ReadAudit, nil, []any{target, txn.Clamp(seq), int64(limit)}, dialect.Collect(&page.Rows, txn.ScanAudit))
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("read audit", err)
-	}
-	return page, nil
+	return page, txn.Wrap("read audit", err)
 }

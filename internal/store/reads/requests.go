@@ -29,14 +29,11 @@ func (s *Reads) ReadRequests(ctx context.Context, id string, q session.RequestQu
 	page := &session.RequestPage{}
 	err := s.admitted(ctx, "read requests", id, refIDs, admit, &page.Access, func(run dialect.Runner, g *capability.Grant) error {
 		var keys []string // of what is asked, and what became of it
-		run.Queue(txn.ReadRequests, txn.TextRows([]string{id}), nil, func(row dialect.Scanner) error {
-			r, err := txn.ScanRequest(row)
-			if err == nil && q.Selects(r.Kind) {
+		if err := dialect.Query(ctx, run, txn.ReadRequests, txn.TextRows([]string{id}), nil, dialect.EachRow(txn.ScanRequest, func(r *session.OpenRequest) {
+			if q.Selects(r.Kind) {
 				keys = append(keys, session.RequestKey(r.ID), session.RequestStateKey(r.ID))
 			}
-			return err
-		})
-		if err := run.Flush(ctx); err != nil || len(keys) == 0 {
+		})); err != nil || len(keys) == 0 {
 			return err
 		}
 		sizes, shown := map[string]int{}, map[string]*session.Entry{}
@@ -47,13 +44,11 @@ func (s *Reads) ReadRequests(ctx context.Context, id string, q session.RequestQu
 			sizes[key] = int(size)
 			return err
 		})
-		run.Queue(txn.ReadEntryMeta, txn.PairRows(map[string][]string{id: keys}), nil, func(row dialect.Scanner) error {
-			e, err := txn.ScanEntryMeta(row)
-			if err == nil && session.ShowsEntry(g, e) {
+		run.Queue(txn.ReadEntryMeta, txn.PairRows(map[string][]string{id: keys}), nil, dialect.EachRow(txn.ScanMeta, func(e *session.Entry) {
+			if session.ShowsEntry(g, e) {
 				shown[e.Key] = e
 			}
-			return err
-		})
+		}))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
@@ -92,14 +87,9 @@ func readRequestValues(ctx context.Context, run dialect.Runner, page *session.Re
 		return nil
 	}
 	values := map[string]*session.Entry{}
-	run.Queue(txn.ReadEntries, txn.PairRows(map[string][]string{page.Row.ID: keys}), []any{int64(math.MaxInt64)}, func(row dialect.Scanner) error {
-		e, err := txn.ScanEntry(row)
-		if err == nil {
-			values[e.Key] = e
-		}
-		return err
-	})
-	if err := run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, run, txn.ReadEntries, txn.PairRows(map[string][]string{page.Row.ID: keys}), []any{int64(math.MaxInt64)}, dialect.EachRow(txn.ScanEntry, func(e *session.Entry) {
+		values[e.Key] = e
+	})); err != nil {
 		return err
 	}
 	for _, r := range page.Requests {

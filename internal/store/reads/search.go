@@ -198,8 +198,8 @@ func searchPage(ctx context.Context, run dialect.Runner, q *session.SearchQuery,
 	hide := newHiding(run, page.Row)
 	for examined := 0; len(ranges) > 0; {
 		var hits []*session.Entry
-		run.Queue(findWords, ranges, []any{of.session, of.expression(words), txn.Clamp(at.Ord.At), txn.Clamp(at.Ord.Index), at.Key, txn.Clamp(g.VisibleFrom), int64(searchBatch)}, dialect.Collect(&hits, txn.ScanMeta))
-		if err := run.Flush(ctx); err != nil {
+		args := []any{of.session, of.expression(words), txn.Clamp(at.Ord.At), txn.Clamp(at.Ord.Index), at.Key, txn.Clamp(g.VisibleFrom), int64(searchBatch)}
+		if err := dialect.Query(ctx, run, findWords, ranges, args, dialect.Collect(&hits, txn.ScanMeta)); err != nil {
 			return err
 		}
 		if len(hits) == 0 {
@@ -310,8 +310,7 @@ func startIndex(ctx context.Context, t *txn.Tx, id string) error {
 	}
 	salt := make([]byte, 16)
 	rand.Read(salt) // never fails
-	t.Run.Queue(beginIndex, [][]any{{id, int64(search.Version), salt, int64(row.Cursor)}}, nil, nil)
-	return t.Run.Flush(ctx)
+	return dialect.Query(ctx, t.Run, beginIndex, [][]any{{id, int64(search.Version), salt, int64(row.Cursor)}}, nil, nil)
 }
 
 // indexNext adds the next entries to an index that is made.
@@ -353,15 +352,14 @@ func addWords(t *txn.Tx, of *index, entries []*session.Entry) {
 // indexChanges adds what the next events have changed.
 func indexChanges(ctx context.Context, t *txn.Tx, of *index) error {
 	var changes []session.Change
-	t.Run.Queue(readChanged, nil, []any{of.session, int64(of.cursor), int64(indexEvents)}, func(row dialect.Scanner) error {
+	if err := dialect.Query(ctx, t.Run, readChanged, nil, []any{of.session, int64(of.cursor), int64(indexEvents)}, func(row dialect.Scanner) error {
 		var c session.Change
 		var cursor int64
 		err := row.Scan(&cursor, &c.Method, &c.EventKey)
 		c.Cursor = uint64(cursor)
 		changes = append(changes, c)
 		return err
-	})
-	if err := t.Run.Flush(ctx); err != nil || len(changes) == 0 {
+	}); err != nil || len(changes) == 0 {
 		return err
 	}
 	var keys []string
@@ -381,8 +379,7 @@ func indexChanges(ctx context.Context, t *txn.Tx, of *index) error {
 			continue
 		}
 		var parts []*session.Entry
-		t.Run.Queue(listByKey, nil, []any{of.session, below, session.PrefixEnd(below), int64(math.MaxInt32)}, dialect.Collect(&parts, txn.ScanMeta))
-		if err := t.Run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, t.Run, listByKey, nil, []any{of.session, below, session.PrefixEnd(below), int64(math.MaxInt32)}, dialect.Collect(&parts, txn.ScanMeta)); err != nil {
 			return err
 		}
 		for _, e := range parts {
@@ -408,14 +405,9 @@ func indexChanges(ctx context.Context, t *txn.Tx, of *index) error {
 // indexKeys adds the present values of the first of keys, and returns of how many.
 func indexKeys(ctx context.Context, t *txn.Tx, of *index, keys []string) (done int, err error) {
 	found := map[string]*session.Entry{}
-	t.Run.Queue(txn.ReadEntryMeta, txn.PairRows(map[string][]string{of.session: keys}), nil, func(row dialect.Scanner) error {
-		e, err := txn.ScanMeta(row)
-		if err == nil {
-			found[e.Key] = e
-		}
-		return err
-	})
-	if err := t.Run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, t.Run, txn.ReadEntryMeta, txn.PairRows(map[string][]string{of.session: keys}), nil, dialect.EachRow(txn.ScanMeta, func(e *session.Entry) {
+		found[e.Key] = e
+	})); err != nil {
 		return 0, err
 	}
 	var there []*session.Entry

@@ -74,8 +74,7 @@ func (s *Reads) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 		var events, from, to int64
 		if g.ShowsAllKeys() {
 			var kinds []string
-			run.Queue(listKinds, nil, []any{id, int64(maxKinds)}, dialect.Collect(&kinds, dialect.ScanText))
-			if err := run.Flush(ctx); err != nil {
+			if err := dialect.Query(ctx, run, listKinds, nil, []any{id, int64(maxKinds)}, dialect.Collect(&kinds, dialect.ScanText)); err != nil {
 				return err
 			}
 			ranges = session.KindRanges(kinds)
@@ -125,10 +124,7 @@ func (s *Reads) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 	if refused != nil {
 		return nil, refused
 	}
-	if err != nil {
-		return nil, txn.Wrap("read stat", err)
-	}
-	return stat, nil
+	return stat, txn.Wrap("read stat", err)
 }
 
 // grownBytes is how much longer a value is whose text was appended to: length is that of its text, put the value before.
@@ -156,8 +152,7 @@ func withoutHidden(ctx context.Context, run dialect.Runner, row *session.Row, g 
 	const piece = 500
 	for at := reverts.First(); ; {
 		var heads []*session.Entry
-		run.Queue(statMessages, nil, []any{row.ID, int64(at.Ord.At), int64(at.Ord.Index), at.Key, int64(piece)}, dialect.Collect(&heads, txn.ScanMeta))
-		if err := run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, run, statMessages, nil, []any{row.ID, int64(at.Ord.At), int64(at.Ord.Index), at.Key, int64(piece)}, dialect.Collect(&heads, txn.ScanMeta)); err != nil {
 			return err
 		}
 		if len(heads) == 0 {
@@ -170,7 +165,7 @@ func withoutHidden(ctx context.Context, run dialect.Runner, row *session.Row, g 
 			from, below := txn.PartRange(strings.TrimPrefix(head.Key, session.MessageKey("")))
 			ranges = append(ranges, []any{head.Key, txn.KeyAfter(head.Key)}, []any{from, below})
 		}
-		run.Queue(statEntries, ranges, []any{row.ID}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, statEntries, ranges, []any{row.ID}, func(row dialect.Scanner) error {
 			var length int64
 			var put []byte
 			e, err := txn.ScanEntryMeta(row, &length, &put)
@@ -183,8 +178,7 @@ func withoutHidden(ctx context.Context, run dialect.Runner, row *session.Row, g 
 			}
 			subtract(e, bytes)
 			return nil
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		last := heads[len(heads)-1]

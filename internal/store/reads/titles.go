@@ -48,15 +48,14 @@ func (s *Reads) RefreshTitles(ctx context.Context, limit int) (more bool, err er
 		return false, txn.Wrap("find titles", err)
 	}
 	err = s.db.Update(ctx, func(t *txn.Tx) error {
-		t.Run.Queue(txn.LockSessions, txn.TextRows(ids), nil, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, txn.LockSessions, txn.TextRows(ids), nil, func(row dialect.Scanner) error {
 			_, err := txn.ScanSession(row)
 			return err
-		})
-		if err := t.Run.Flush(ctx); err != nil { // or the infos might be the ones from before the lock
+		}); err != nil { // or the infos might be the ones from before the lock
 			return err
 		}
 		var titles [][]any
-		t.Run.Queue(readTitles, txn.TextRows(ids), nil, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, readTitles, txn.TextRows(ids), nil, func(row dialect.Scanner) error {
 			var id, was string
 			var info []byte
 			err := row.Scan(&id, &was, &info)
@@ -64,8 +63,7 @@ func (s *Reads) RefreshTitles(ctx context.Context, limit int) (more bool, err er
 				titles = append(titles, []any{id, title})
 			}
 			return err
-		})
-		if err := t.Run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		t.QueueList(setTitles, titles, nil)

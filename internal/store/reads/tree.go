@@ -119,10 +119,7 @@ func (s *Reads) ReadTree(ctx context.Context, id string, q session.TreeQuery, re
 		})
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("read refs", err)
-	}
-	return page, nil
+	return page, txn.Wrap("read refs", err)
 }
 
 // queueLineage queues a read of the ids from a ref up to its root.

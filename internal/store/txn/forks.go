@@ -168,7 +168,7 @@ func (t *Tx) readForks(ctx context.Context, w *session.ReadSet, out *session.Row
 	}
 	if r := w.LogRange; r != nil {
 		size := 0
-		t.Run.Queue(ReadEvents, nil, []any{r.Session, Clamp(r.After), int64(max(r.Events, 1)) + 1, int64(max(r.Bytes, EventOverhead))}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, ReadEvents, nil, []any{r.Session, Clamp(r.After), int64(max(r.Events, 1)) + 1, int64(max(r.Bytes, EventOverhead))}, func(row dialect.Scanner) error {
 			e, err := ScanEvent(row)
 			if err != nil {
 				return err
@@ -178,8 +178,7 @@ func (t *Tx) readForks(ctx context.Context, w *session.ReadSet, out *session.Row
 			}
 			out.LogRange = append(out.LogRange, e)
 			return nil
-		})
-		if err := t.Run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
@@ -199,13 +198,7 @@ func (t *Tx) readBefore(ctx context.Context, w *session.BeforeSet, out *session.
 		return nil
 	}
 	out.Before = map[string]*session.Entry{}
-	meta := func(row dialect.Scanner) error {
-		e, err := ScanEntryMeta(row)
-		if err == nil {
-			out.Before[e.Key] = e
-		}
-		return err
-	}
+	meta := dialect.EachRow(ScanMeta, func(e *session.Entry) { out.Before[e.Key] = e })
 	t.QueueList(readBeforeMeta, PairRows(map[string][]string{w.Session: w.Keys}), meta)
 	for _, message := range w.Parts {
 		from, below := PartRange(message)

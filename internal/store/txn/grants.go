@@ -134,13 +134,7 @@ func splitKeys(column string) []string {
 
 // GrantsByID returns a callback that puts refs into a map.
 func GrantsByID(grants map[string]*capability.Grant) func(dialect.Scanner) error {
-	return func(row dialect.Scanner) error {
-		g, err := ScanGrant(row)
-		if err == nil {
-			grants[g.ID] = g
-		}
-		return err
-	}
+	return dialect.EachRow(ScanRef, func(g *capability.Grant) { grants[g.ID] = g })
 }
 
 // ScanRef is ScanGrant without further columns.

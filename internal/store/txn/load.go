@@ -165,13 +165,7 @@ func (t *Tx) lock(w *session.ReadSet, out *session.Rows) (sessions []string) {
 }
 
 func (t *Tx) readLedger(w *session.ReadSet, out *session.Rows) {
-	t.QueueList(ReadStreams, StreamRows(w.Streams), func(row dialect.Scanner) error {
-		m, err := ScanStream(row)
-		if err == nil {
-			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-		}
-		return err
-	})
+	t.QueueList(ReadStreams, StreamRows(w.Streams), StreamsByKey(out.Streams))
 	var ranges, searches, whole [][]any
 	wanted := map[session.StreamKey]map[string]bool{} // by stream, a set of op ids
 	for _, r := range w.Records {
@@ -227,13 +221,7 @@ func (t *Tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 			out.Grants[g.ID] = g
 		}
 	}
-	grant := func(row dialect.Scanner) error {
-		g, err := ScanGrant(row)
-		if err == nil {
-			keep(g)
-		}
-		return err
-	}
+	grant := dialect.EachRow(ScanRef, keep)
 	t.QueueList(ReadGrants, RefRows(w.Grants), grant)
 	t.QueueList(ReadLineages, RefRows(w.Lineages), grant)
 	t.QueueList(readTurnRefs, TextRows(w.CountedTurns), grant)
@@ -275,13 +263,7 @@ func (t *Tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 }
 
 func (t *Tx) readState(w *session.ReadSet, out *session.Rows) {
-	t.QueueList(ReadEntryMeta, PairRows(w.EntryMeta), func(row dialect.Scanner) error {
-		e, err := ScanEntryMeta(row)
-		if err == nil {
-			put(out.Entries, e.Session, e.Key, e)
-		}
-		return err
-	})
+	t.QueueList(ReadEntryMeta, PairRows(w.EntryMeta), dialect.EachRow(ScanMeta, func(e *session.Entry) { put(out.Entries, e.Session, e.Key, e) }))
 	// After the entries without payloads: where both are in the read set, the one with the payload
 	// stays.
 	entry := func(row dialect.Scanner) error {
@@ -302,13 +284,9 @@ func (t *Tx) readState(w *session.ReadSet, out *session.Rows) {
 	t.queueBounded(w, readRanges, ranges, entry)
 
 	if len(w.LapsedClaims) > 0 {
-		t.Run.Queue(readLapsedClaims, TextRows(w.LapsedClaims), []any{w.LapsedBy, int64(session.MaxLapses)}, func(row dialect.Scanner) error {
-			e, err := ScanMeta(row)
-			if err == nil {
-				put(out.Entries, e.Session, e.Key, e)
-			}
-			return err
-		})
+		t.Run.Queue(readLapsedClaims, TextRows(w.LapsedClaims), []any{w.LapsedBy, int64(session.MaxLapses)}, dialect.EachRow(ScanMeta, func(e *session.Entry) {
+			put(out.Entries, e.Session, e.Key, e)
+		}))
 	}
 	if w.CountedClaims != "" {
 		out.ClaimCounts = map[string]int{}
@@ -321,25 +299,19 @@ func (t *Tx) readState(w *session.ReadSet, out *session.Rows) {
 		})
 	}
 	for id, after := range w.FirstMessage {
-		t.Run.Queue(ListByPut, nil, []any{id, "message", int64(after.Ord.At), Clamp(after.Ord.Index), after.Key, int64(1)}, func(row dialect.Scanner) error {
-			e, err := ScanMeta(row)
-			if err == nil {
-				put(out.Entries, e.Session, e.Key, e)
-			}
-			return err
-		})
+		t.Run.Queue(ListByPut, nil, []any{id, "message", int64(after.Ord.At), Clamp(after.Ord.Index), after.Key, int64(1)}, dialect.EachRow(ScanMeta, func(e *session.Entry) {
+			put(out.Entries, e.Session, e.Key, e)
+		}))
 	}
 	if f := w.FreeKeys; f != nil {
 		t.Run.Queue(readFreeKeys, nil, []any{f.Session, f.After, f.Below, f.Now, int64(f.Limit), int64(f.Passed)}, dialect.Collect(&out.FreeKeys, ScanMeta))
 	}
 
-	turn := func(row dialect.Scanner) error {
-		u, err := ScanTurn(row)
-		if err == nil && out.Turns[u.Session][u.Message] == nil {
+	turn := dialect.EachRow(ScanTurn, func(u *session.Turn) {
+		if out.Turns[u.Session][u.Message] == nil {
 			put(out.Turns, u.Session, u.Message, u)
 		}
-		return err
-	}
+	})
 	t.QueueList(readOpenTurns, TextRows(w.Turns), turn)
 	t.QueueList(readStreamingTurns, TextRows(w.StreamingTurns), turn)
 	for _, id := range w.OpenOrphans {
@@ -349,13 +321,9 @@ func (t *Tx) readState(w *session.ReadSet, out *session.Rows) {
 	if len(w.Requests) > 0 {
 		out.Requests = map[string][]*session.OpenRequest{}
 	}
-	t.QueueList(ReadRequests, TextRows(w.Requests), func(row dialect.Scanner) error {
-		r, err := ScanRequest(row)
-		if err == nil {
-			out.Requests[r.Session] = append(out.Requests[r.Session], r)
-		}
-		return err
-	})
+	t.QueueList(ReadRequests, TextRows(w.Requests), dialect.EachRow(ScanRequest, func(r *session.OpenRequest) {
+		out.Requests[r.Session] = append(out.Requests[r.Session], r)
+	}))
 }
 
 // findMoreFreeKeys reports in out whether a search for free keys ended at its bound. One that found
@@ -364,11 +332,10 @@ func (t *Tx) findMoreFreeKeys(ctx context.Context, f *session.FreeKeys, out *ses
 	if f == nil || len(out.FreeKeys) >= f.Limit {
 		return nil
 	}
-	t.Run.Queue(NthKey, nil, []any{f.Session, f.After, f.Below, int64(f.Passed)}, func(dialect.Scanner) error {
+	return dialect.Query(ctx, t.Run, NthKey, nil, []any{f.Session, f.After, f.Below, int64(f.Passed)}, func(dialect.Scanner) error {
 		out.MoreFreeKeys = true
 		return nil
 	})
-	return t.Run.Flush(ctx)
 }
 
 func (t *Tx) readLogs(w *session.ReadSet, out *session.Rows) {

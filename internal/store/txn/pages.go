@@ -20,7 +20,7 @@ func EntryPage(ctx context.Context, run dialect.Runner, id, from, below string, 
 // pageOf is EntryPage by other statements, of entries whose deltas are in the log of a session.
 func pageOf(ctx context.Context, run dialect.Runner, read, deltas *dialect.Statement, id, log, from, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
 	size := 0
-	run.Queue(read, nil, []any{id, from, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row dialect.Scanner) error {
+	if err := dialect.Query(ctx, run, read, nil, []any{id, from, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row dialect.Scanner) error {
 		e, err := ScanEntry(row)
 		if err != nil {
 			return err
@@ -32,8 +32,7 @@ func pageOf(ctx context.Context, run dialect.Runner, read, deltas *dialect.State
 		}
 		entries = append(entries, e)
 		return nil
-	})
-	if err := run.Flush(ctx); err != nil {
+	}); err != nil {
 		return nil, false, err
 	}
 	if err := foldDeltasBy(ctx, run, deltas, log, entries); err != nil {
@@ -67,14 +66,13 @@ func foldDeltasBy(ctx context.Context, run dialect.Runner, read *dialect.Stateme
 	for _, e := range grown {
 		texts[e.Key] = nil
 	}
-	run.Queue(read, nil, []any{id, int64(from), int64(to), first, last}, func(row dialect.Scanner) error {
+	if err := dialect.Query(ctx, run, read, nil, []any{id, int64(from), int64(to), first, last}, func(row dialect.Scanner) error {
 		d, err := scanDelta(row)
 		if deltas, wanted := texts[d.key]; wanted {
 			texts[d.key] = append(deltas, d)
 		}
 		return err
-	})
-	if err := run.Flush(ctx); err != nil {
+	}); err != nil {
 		return err
 	}
 	for _, e := range grown {

@@ -129,8 +129,7 @@ func (t *Tx) RemoveReverted(ctx context.Context, id string, most int) error {
 	r := &row.Left.Reverts[0] // the oldest: what it hid is known by messages that later ones hid too
 	var heads []*session.Entry
 	place := []any{id, int64(r.Ord.At), int64(r.Ord.Index), session.HeadOf(r.To), int64(r.Settled), int64(most) + 1}
-	t.Run.Queue(leftMessages, nil, place, dialect.Collect(&heads, ScanMeta))
-	if err := t.Run.Flush(ctx); err != nil {
+	if err := dialect.Query(ctx, t.Run, leftMessages, nil, place, dialect.Collect(&heads, ScanMeta)); err != nil {
 		return err
 	}
 	removed, passed := 0, 0
@@ -145,12 +144,11 @@ func (t *Tx) RemoveReverted(ctx context.Context, id string, most int) error {
 		message := head.Key[len(session.MessageKey("")):]
 		from, below := PartRange(message)
 		var words [][]any
-		t.Run.Queue(dropLeft, nil, []any{id, from, below, int64(r.Settled), int64(most - removed)}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, dropLeft, nil, []any{id, from, below, int64(r.Settled), int64(most - removed)}, func(row dialect.Scanner) error {
 			var key string
 			words = append(words, []any{id, &key})
 			return row.Scan(&key)
-		})
-		if err := t.Run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		if removed += len(words) + 1; removed <= most {

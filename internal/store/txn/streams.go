@@ -65,6 +65,17 @@ func streamValues(m *ledger.Stream) []any {
 	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:], m.ReadOnlyRef}
 }
 
+// StreamsByKey returns a callback that puts streams into a map.
+func StreamsByKey(streams map[session.StreamKey]*ledger.Stream) func(dialect.Scanner) error {
+	return func(row dialect.Scanner) error {
+		m, err := ScanStream(row)
+		if err == nil {
+			streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
+		}
+		return err
+	}
+}
+
 func scanRecord(row dialect.Scanner) (key session.StreamKey, r *ledger.Record, err error) {
 	var outcomes []byte
 	if err := row.Scan(&key.Session, &key.Outbox, &outcomes); err != nil {

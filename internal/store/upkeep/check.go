@@ -67,7 +67,7 @@ type logBounds struct {
 func (c *IntegrityReport) logs(ctx context.Context, run dialect.Runner) error {
 	for after := ""; ; {
 		var page []logBounds
-		run.Queue(pageSessions, nil, []any{after, int64(checkPage)}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, pageSessions, nil, []any{after, int64(checkPage)}, func(row dialect.Scanner) error {
 			var l logBounds
 			var cursor, base int64
 			var head []byte
@@ -76,8 +76,7 @@ func (c *IntegrityReport) logs(ctx context.Context, run dialect.Runner) error {
 			copy(l.head[:], head)
 			page = append(page, l)
 			return err
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		for i := range page {
@@ -111,7 +110,7 @@ func (c *IntegrityReport) log(ctx context.Context, run dialect.Runner, l *logBou
 	for after := l.base; ; {
 		var events []*session.Event
 		bytes := 0
-		run.Queue(txn.ReadEvents, nil, []any{l.id, int64(after), int64(checkPage), int64(checkBytes)}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, txn.ReadEvents, nil, []any{l.id, int64(after), int64(checkPage), int64(checkBytes)}, func(row dialect.Scanner) error {
 			e, err := txn.ScanEvent(row)
 			if err != nil {
 				return err
@@ -121,8 +120,7 @@ func (c *IntegrityReport) log(ctx context.Context, run dialect.Runner, l *logBou
 				return dialect.ErrStopRows
 			}
 			return nil
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		if len(events) == 0 {
@@ -143,12 +141,11 @@ func (c *IntegrityReport) audits(ctx context.Context, run dialect.Runner) error 
 	for after := ""; ; {
 		heads := map[string]txn.AuditHead{}
 		var targets []string
-		run.Queue(pageAuditHeads, nil, []any{after, int64(checkPage)}, func(row dialect.Scanner) error {
+		if err := dialect.Query(ctx, run, pageAuditHeads, nil, []any{after, int64(checkPage)}, func(row dialect.Scanner) error {
 			target, h, err := txn.ScanAuditHead(row)
 			heads[target], targets = h, append(targets, target)
 			return err
-		})
-		if err := run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		for _, target := range targets {
@@ -167,8 +164,7 @@ func (c *IntegrityReport) audit(ctx context.Context, run dialect.Runner, target 
 	chain := capability.NewChainVerifier(0)
 	for {
 		var rows []*capability.AuditRow
-		run.Queue(txn.ReadAudit, nil, []any{target, int64(chain.Seq()), int64(checkPage)}, dialect.Collect(&rows, txn.ScanAudit))
-		if err := run.Flush(ctx); err != nil {
+		if err := dialect.Query(ctx, run, txn.ReadAudit, nil, []any{target, int64(chain.Seq()), int64(checkPage)}, dialect.Collect(&rows, txn.ScanAudit)); err != nil {
 			return err
 		}
 		for _, r := range rows {

@@ -35,10 +35,7 @@ func (s *Upkeep) Unmeasured(ctx context.Context, limit int) (ids []string, err e
 		run.Queue(listUnmeasured, nil, []any{int64(limit)}, dialect.Collect(&ids, dialect.ScanText))
 		return nil
 	})
-	if err != nil {
-		return nil, txn.Wrap("find sessions to measure", err)
-	}
-	return ids, nil
+	return ids, txn.Wrap("find sessions to measure", err)
 }
 
 // Measure computes the bytes stored in a session, under its row's lock, and returns them. It reads

@@ -28,8 +28,5 @@ func (s *Upkeep) Totals(ctx context.Context, after string, limit int) (t session
 		})
 		return nil
 	})
-	if err != nil {
-		return session.Totals{}, "", txn.Wrap("count sessions", err)
-	}
-	return t, next, nil
+	return t, next, txn.Wrap("count sessions", err)
 }

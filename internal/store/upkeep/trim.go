@@ -134,15 +134,14 @@ func (s *Upkeep) Trim(ctx context.Context, id string, keep time.Duration, maxEve
 			return nil // deltas of what is copied may be in the log alone
 		}
 		var log []session.EventMeta
-		t.Run.Queue(readEventMeta, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found dialect.Scanner) error {
+		if err := dialect.Query(ctx, t.Run, readEventMeta, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found dialect.Scanner) error {
 			var cursor, bytes int64
 			var m session.EventMeta
 			err := found.Scan(&cursor, &m.At, &bytes)
 			m.Cursor, m.Bytes = uint64(cursor), int(bytes)
 			log = append(log, m)
 			return err
-		})
-		if err := t.Run.Flush(ctx); err != nil {
+		}); err != nil {
 			return err
 		}
 		var base uint64

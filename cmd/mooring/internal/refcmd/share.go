@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -159,7 +159,7 @@ func (f *shareFlags) check(rights, children capability.Rights) error {
 		}
 		share.Args = append(share.Args, ledger.Arg{Name: name, JSON: text})
 	}
-	if _, bad := decide.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
+	if _, bad := opargs.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
 		return fault.Usage.Because(bad, "--%s", shareFlagNames.Replace(bad.Message)) // the message begins with the argument's name
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -339,7 +339,7 @@ func (a *appendPlan) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	lim := session.DefaultLimits()
 	f := ledger.CheckIntent(in, lim.Limits)
 	if f == nil {
-		_, f = decide.CheckOps([]ledger.Intent{*in}, lim)
+		_, f = opargs.CheckOps([]ledger.Intent{*in}, lim)
 	}
 	if f != nil {
 		return nil, f.Code.With("line %d: %s", l.Line, f.Message)

@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/cmd/mooring/internal/home"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -18,7 +18,7 @@ func argumentsOf(t *testing.T, method string) (needs, takes []string) {
 	t.Helper()
 	in := ledger.Intent{Method: method, Args: []ledger.Arg{{Name: "~", JSON: []byte("1")}}}
 	for range 20 {
-		_, f := decide.CheckOps([]ledger.Intent{in}, session.DefaultLimits())
+		_, f := opargs.CheckOps([]ledger.Intent{in}, session.DefaultLimits())
 		if f == nil || f.Code != fault.BadArgument {
 			t.Fatalf("%s: %v", method, f)
 		}
@@ -65,7 +65,7 @@ func TestAppendHelpHasEveryArgument(t *testing.T) {
 			t.Errorf("%s: the help has %q and %q; it needs %q and takes %q", m.name, must, may, needs, takes)
 		}
 	}
-	want := slices.DeleteFunc(decide.Methods(), func(n string) bool { return n == session.MethodCreate || n == session.MethodFork })
+	want := slices.DeleteFunc(opargs.Methods(), func(n string) bool { return n == session.MethodCreate || n == session.MethodFork })
 	if slices.Sort(listed); !slices.Equal(listed, want) {
 		t.Errorf("the help has %q, there are %q", listed, want)
 	}

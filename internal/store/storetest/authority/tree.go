@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 )
 
@@ -321,7 +321,7 @@ func (g *refTree) revokeTree(ref string) (died uint64, published *session.Publis
 		if err != nil {
 			return err
 		}
-		died, published, err = decide.RevokeTree(g.Ctx, tx, rows.Grants[g.root], ref, rows.Trees[ref], "")
+		died, published, err = maintain.RevokeTree(g.Ctx, tx, rows.Grants[g.root], ref, rows.Trees[ref], "")
 		return err
 	})
 	g.Must("revoke tree", err)
@@ -402,7 +402,7 @@ func testSpaceLock(t *testing.T, fresh harness.Fresh) {
 			return fmt.Errorf("it did not wait: %w", err)
 		case <-time.After(50 * time.Millisecond): // long enough to get there; what is tested holds without it
 		}
-		if _, _, err = decide.RevokeTree(f.Ctx, tx, rows.Grants[root.ID], root.ID, rows.Trees[root.ID], ""); err != nil {
+		if _, _, err = maintain.RevokeTree(f.Ctx, tx, rows.Grants[root.ID], root.ID, rows.Trees[root.ID], ""); err != nil {
 			return err
 		}
 		if _, err := tx.Load(f.Ctx, &session.ReadSet{ExclusiveSpaces: []string{harness.NewSpace()}}); err == nil {

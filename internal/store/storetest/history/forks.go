@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -41,7 +42,7 @@ func ask(f *harness.Fixture, sub decide.Submission) decide.Answer {
 		return err
 	}))
 	if r := answers[0].Fork; r != nil {
-		f.Must("begin", f.Update(f.Ctx, func(tx session.Tx) error { return decide.BeginFork(f.Ctx, tx, r) }))
+		f.Must("begin", f.Update(f.Ctx, func(tx session.Tx) error { return maintain.BeginFork(f.Ctx, tx, r) }))
 	}
 	return answers[0]
 }
@@ -49,7 +50,7 @@ func ask(f *harness.Fixture, sub decide.Submission) decide.Answer {
 // piece copies the next piece of a fork.
 func piece(f *harness.Fixture, work session.ForkWork, keys int) (fork *session.Forking, more bool, err error) {
 	err = f.Update(f.Ctx, func(tx session.Tx) (err error) {
-		fork, more, err = decide.CopyFork(f.Ctx, tx, work, 1<<20, keys)
+		fork, more, err = maintain.CopyFork(f.Ctx, tx, work, 1<<20, keys)
 		return err
 	})
 	return fork, more, err
@@ -125,7 +126,7 @@ func testForksEarlier(t *testing.T, fresh harness.Fresh) {
 		failed := errors.New("killed")
 		for more := true; more; {
 			err := f.Update(f.Ctx, func(tx session.Tx) error {
-				if _, _, err := decide.CopyFork(f.Ctx, tx, work, 300, 1+i%2); err != nil {
+				if _, _, err := maintain.CopyFork(f.Ctx, tx, work, 300, 1+i%2); err != nil {
 					return err
 				}
 				return failed
@@ -135,7 +136,7 @@ func testForksEarlier(t *testing.T, fresh harness.Fresh) {
 			}
 			var fork *session.Forking
 			err = f.Update(f.Ctx, func(tx session.Tx) (err error) {
-				fork, more, err = decide.CopyFork(f.Ctx, tx, work, 300, 1+i%2)
+				fork, more, err = maintain.CopyFork(f.Ctx, tx, work, 300, 1+i%2)
 				return err
 			})
 			f.Must("a piece", err)
@@ -183,7 +184,7 @@ func testForks(t *testing.T, fresh harness.Fresh) {
 		changed := false
 		for more := true; more; {
 			err := f.Update(f.Ctx, func(tx session.Tx) error {
-				if _, _, err := decide.CopyFork(f.Ctx, tx, work, 1<<20, 1); err != nil {
+				if _, _, err := maintain.CopyFork(f.Ctx, tx, work, 1<<20, 1); err != nil {
 					return err
 				}
 				return failed

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
@@ -165,7 +166,7 @@ var replicaCases = []replicaCase{
 	{name: "a turn interrupted", before: func(s *replicas, o *harness.Author) { s.commit(o.Batch(false, harness.BeginOp("turn")())) },
 		meanwhile: func(s *replicas, o *harness.Author) {
 			s.both("lapse", func(tx session.Tx) error {
-				_, err := decide.Lapse(s.Ctx, tx, []string{o.Session}, true)
+				_, err := maintain.Lapse(s.Ctx, tx, []string{o.Session}, true)
 				return err
 			})
 		}},
@@ -188,7 +189,7 @@ var replicaCases = []replicaCase{
 		s.both("revoke the space's ref", func(tx session.Tx) error {
 			rows, err := tx.Load(s.Ctx, &session.ReadSet{ExclusiveSpaces: []string{capability.Target(o.Space)}, Grants: []string{o.Space}, Trees: []string{o.Space}})
 			if err == nil {
-				_, _, err = decide.RevokeTree(s.Ctx, tx, rows.Grants[o.Space], o.Space, rows.Trees[o.Space], "")
+				_, _, err = maintain.RevokeTree(s.Ctx, tx, rows.Grants[o.Space], o.Space, rows.Trees[o.Space], "")
 			}
 			return err
 		})
@@ -200,7 +201,7 @@ var replicaCases = []replicaCase{
 			if err != nil {
 				return err
 			}
-			c, _, err := decide.RotateRoot([]*capability.Grant{rows.Grants[o.Space]}, nil, fresh, rows.Now)
+			c, _, err := maintain.RotateRoot([]*capability.Grant{rows.Grants[o.Space]}, nil, fresh, rows.Now)
 			if err != nil {
 				return err
 			}

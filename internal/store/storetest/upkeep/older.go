@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -167,7 +168,7 @@ func testOlderLocksSpace(t *testing.T, fresh harness.Fresh) {
 			return f.Update(ctx, func(tx session.Tx) error {
 				rows, err := tx.Load(ctx, &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Trees: []string{ref.ID}})
 				if err == nil {
-					_, _, err = decide.RevokeTree(ctx, tx, root, ref.ID, rows.Trees[ref.ID], "")
+					_, _, err = maintain.RevokeTree(ctx, tx, root, ref.ID, rows.Trees[ref.ID], "")
 				}
 				if err == nil {
 					within()

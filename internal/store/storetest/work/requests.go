@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/maintain"
 	"github.com/mooring-rpc/mooring/internal/store/storetest/harness"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -65,7 +65,7 @@ func testRequests(t *testing.T, fresh harness.Fresh) {
 	ids := due()
 	harness.Same(f, "due", ids, want)
 	f.Must("lapse", f.Update(f.Ctx, func(tx session.Tx) error {
-		_, err := decide.Lapse(f.Ctx, tx, ids, false)
+		_, err := maintain.Lapse(f.Ctx, tx, ids, false)
 		return err
 	}))
 	harness.Same(f, "a question is open again, the claim of a prompt stays", requestsOf(f, o.Session), "one three* two")
@@ -203,7 +203,7 @@ func testRequestsEndWithTheSpacesRef(t *testing.T, fresh harness.Fresh) {
 	f.Must("revoke tree", f.Update(f.Ctx, func(tx session.Tx) error {
 		rows, err := tx.Load(f.Ctx, &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Grants: []string{space}, Trees: []string{second}})
 		if err == nil {
-			_, _, err = decide.RevokeTree(f.Ctx, tx, rows.Grants[space], second, rows.Trees[second], "")
+			_, _, err = maintain.RevokeTree(f.Ctx, tx, rows.Grants[space], second, rows.Trees[second], "")
 		}
 		return err
 	}))

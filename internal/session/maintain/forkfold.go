@@ -1,4 +1,4 @@
-package decide
+package maintain
 
 // Forks in pieces as of an earlier cursor. What the source was then is folded from its log, a range of events in each
 // piece, into what is kept for the fork: entries, whose text may be in the source's log. They are copied from there as all
@@ -59,7 +59,7 @@ func (c *forkCopier) fold() error {
 			return nil
 		}
 		if e.Cursor == c.f.At {
-			if err := checkForkHash(c.v.Grants[c.f.Via].Grant, e.Cursor, at.Hash, e.Hash); err != nil {
+			if err := CheckForkHash(c.v.Grants[c.f.Via].Grant, e.Cursor, at.Hash, e.Hash); err != nil {
 				c.fail(err)
 				return nil
 			}
@@ -244,7 +244,7 @@ func (c *forkCopier) endFold() error {
 		}
 		head, scope := rows.Before[key], scopeOf(&c.f, via)
 		if head == nil || !scope.shows(head, head) {
-			c.fail(errNoMessage(c.f.Message, c.f.At))
+			c.fail(ErrNoMessage(c.f.Message, c.f.At))
 			return nil
 		}
 		c.f.Place = head.Ord

@@ -1,15 +1,12 @@
-package decide
+package maintain
 
-// Changes of a session without an op: expired leases and expired refs, and refs that the operator of a server makes, who has the
-// database and needs no ref (RotateRoot in rotate.go is another).
+// Leases that have expired: of turns, claims and requests.
 
 import (
 	"context"
 	"maps"
 	"slices"
 
-	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/view"
@@ -51,7 +48,7 @@ func Lapse(ctx context.Context, tx session.Tx, sessions []string, all bool) (*se
 			v.SetTurn(s, gone)
 		}
 		for _, key := range slices.Sorted(maps.Keys(s.Entries)) {
-			lapseClaim(v, s, key, s.Entries[key])
+			LapseClaim(v, s, key, s.Entries[key])
 		}
 		lapseRequests(v, s)
 	}
@@ -65,41 +62,23 @@ func Lapse(ctx context.Context, tx session.Tx, sessions []string, all bool) (*se
 	return published, tx.Save(ctx, changes)
 }
 
-// ExpiryAudit returns the audit row of a ref that has expired by now; nil if it was dead before its
-// expiry, or is not expired. row is its session's, under lock; nil for the ref of a space.
-func ExpiryAudit(g *capability.Grant, row *session.Row, now int64) *capability.AuditRow {
-	var epoch, cursor uint64
-	if row != nil {
-		if row.Life == session.Deleted {
-			return nil
-		}
-		epoch, cursor = row.Epoch, row.Cursor
-	}
-	if dead := capability.Check(g, epoch, now, 0, ""); dead == nil || dead.Code != fault.Expired {
-		return nil
-	}
-	return &capability.AuditRow{Target: g.Target, At: g.Expires, Act: capability.AuditExpiry, Ref: g.ID, Actor: g.Actor, Cursor: cursor}
-}
-
 // lapsePayload is the payload of an interrupted event.
 type lapsePayload struct {
 	Reason string `json:"reason"`
 }
 
-// MintUnderRoot mints a ref from the living one of a space's roots, for the server itself to act
-// under. The caller has locked the space. Errors: NotFound if no root is alive, and the errors of
-// capability.Mint.
-func MintUnderRoot(roots []*capability.Grant, m capability.MintRequest, now int64) (*session.Changes, error) {
-	for _, root := range roots {
-		if root.Revoked != 0 {
-			continue
-		}
-		g, err := capability.Mint(root, m, 0, now)
-		if err != nil {
-			return nil, err
-		}
-		return &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{{Target: g.Target, At: now, Act: capability.AuditShare,
-			Ref: root.ID, Actor: "operator", Subject: g.ID}}}, nil
+// EndPayload is the payload of release and lapse events.
+type EndPayload struct {
+	Claim  uint64 `json:"claim"`
+	Broken bool   `json:"broken,omitempty"` // released by another stream than its owner's, under a ref with the right break
+}
+
+// LapseClaim ends a claim whose lease is over; other claims stay.
+func LapseClaim(v *view.View, s *view.Session, key string, slot *view.EntryState) {
+	c := slot.Entry.Claim
+	if v.Now < c.Until {
+		return
 	}
-	return nil, fault.NotFound.With("the database has no space %s with a living root", capability.Target(m.ID))
+	v.Emit(s, &session.Event{Method: session.MethodLapse, Key: key, Schema: 1, Payload: rawjson.Encode(EndPayload{Claim: c.Cursor})})
+	v.SetClaim(s, key, slot, nil)
 }

@@ -1,4 +1,4 @@
-package decide
+package maintain
 
 // The right manage: a space's ref acts in every session of the space, under its own id, as an owner's ref of
 // the session would. Its holder opens the session first, which is recorded (Managed), with audit rows of
@@ -10,40 +10,25 @@ package decide
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
-func errTakeOver(do string) *fault.Error {
-	return fault.NotAnOwner.With("this would %s the ref of the session's owner, who loses the session then: say so (take over), in a call of its own, if it is meant", do)
-}
-
-// CheckManaging returns the grant under which the space's ref of an access acts in a session, the access's,
-// and why it may not; the grant of a dead ref is returned too. narrow are the limits of the space's live
-// capability, nil if it has none.
-func CheckManaging(at *session.Access, id, ref string, narrow *capability.Grant) (*capability.Grant, *fault.Error) {
-	row := at.Row
-	if row == nil {
-		row = &session.Row{ID: id, Life: session.Absent}
-	}
-	return view.Managing(row, at.Grants[ref], narrow, at.Now)
-}
-
 // OpenManaged records inside tx that a space's ref, whose space tx has locked, opens a session: at was
 // read in tx.
 func OpenManaged(ctx context.Context, tx session.Tx, row *session.Row, g *capability.Grant, now int64, peer string) error {
 	audit := &capability.AuditRow{Target: row.ID, At: now, Act: capability.AuditManage, Ref: g.ID, Actor: actorOf(g), Cursor: row.Cursor, Peer: peer}
-	return tx.Save(ctx, &session.Changes{Managed: []session.Managed{{Ref: g.ID, Session: row.ID}}, Audit: []*capability.AuditRow{audit, inSpace(audit)}})
+	return tx.Save(ctx, &session.Changes{Managed: []session.Managed{{Ref: g.ID, Session: row.ID}}, Audit: []*capability.AuditRow{audit, InSpace(audit)}})
 }
 
-// inSpace returns the row of the space's audit for an act that a ref of the space has done in a session.
-func inSpace(row *capability.AuditRow) *capability.AuditRow {
+// InSpace returns the row of the space's audit for an act that a ref of the space has done in a session.
+func InSpace(row *capability.AuditRow) *capability.AuditRow {
 	as := *row
 	as.Target = capability.Target(row.Ref)
 	if capability.Target(as.Subject) == "" { // a ref's id names its session
@@ -72,8 +57,8 @@ func CutRotated(ctx context.Context, tx session.Tx, c *session.Changes, old *cap
 	}
 	v := view.Of(ctx, tx, w, rows)
 	for _, id := range w.Sessions {
-		withdrawReplaced(v, v.Sessions[id], old, old.ID)
-		cut(v, v.Sessions[id], old, old.ID, peer)
+		WithdrawReplaced(v, v.Sessions[id], old, old.ID)
+		Cut(v, v.Sessions[id], old, old.ID, peer)
 	}
 	if err := v.Err(); err != nil {
 		return nil, err
@@ -83,10 +68,10 @@ func CutRotated(ctx context.Context, tx session.Tx, c *session.Changes, old *cap
 	return published, nil
 }
 
-// cut writes the event and the audit row of a session that loses ref.
-func cut(v *view.View, s *view.Session, by *capability.Grant, ref, peer string) {
+// Cut writes the event and the audit row of a session that loses ref.
+func Cut(v *view.View, s *view.Session, by *capability.Grant, ref, peer string) {
 	if s.Row.Life == session.Live {
-		v.Emit(s, &session.Event{Method: session.MethodRevoke, Key: session.RefKey(ref), Schema: 1, Payload: rawjson.Encode(revokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
+		v.Emit(s, &session.Event{Method: session.MethodRevoke, Key: session.RefKey(ref), Schema: 1, Payload: rawjson.Encode(RevokePayload{ref}), Ref: by.ID, Actor: actorOf(by)})
 		v.ChangeRow(s).AuthGen++
 	}
 	v.AddAudit(&capability.AuditRow{Target: s.Row.ID, At: v.Now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actorOf(by), Subject: ref, Cursor: s.Row.Cursor, Peer: peer})
@@ -126,9 +111,9 @@ func RevokeTree(ctx context.Context, tx session.Tx, by *capability.Grant, ref st
 	for _, id := range w.Sessions {
 		s := v.Sessions[id]
 		if s.Row.Life == session.Live {
-			withdrawUnder(v, s, by, ref)
+			WithdrawUnder(v, s, by, ref)
 		}
-		cut(v, s, by, ref, peer)
+		Cut(v, s, by, ref, peer)
 		if id == capability.Target(ref) {
 			dead.Cut = s.Row.Cursor
 		}
@@ -146,4 +131,13 @@ func RevokeTree(ctx context.Context, tx session.Tx, by *capability.Grant, ref st
 		return refs, published, nil
 	}
 	return refs, published, tx.Save(ctx, changes)
+}
+
+// ErrMoreChildren is the error of a transaction that was to cut refs off in the children of a session, while one
+// was made there: it is tried again.
+var ErrMoreChildren = errors.New("a child was made meanwhile in a session whose refs are cut off in its children")
+
+// RevokePayload is the payload of a revoke event; the event's cursor is the cut.
+type RevokePayload struct {
+	Ref string `json:"ref"`
 }

@@ -1,4 +1,4 @@
-package decide_test
+package opargs_test
 
 // Which ops a client refuses, with what words, and which need a feature of the server: the table in
 // testdata/ops.json, which the JavaScript client's tests read too.
@@ -7,14 +7,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/internal/session/decide"
+	"github.com/mooring-rpc/mooring/internal/session/opargs"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
 
 var updateOps = flag.Bool("update", false, "write testdata/ops.json anew")
@@ -36,6 +38,19 @@ type (
 		Needs  []string   `json:"needs,omitempty"`
 	}
 )
+
+// anOp is an op without its place in a stream.
+type anOp struct {
+	method string
+	args   []ledger.Arg
+}
+
+// op makes one, of arguments as ledgertest.Args has them.
+func op(method string, args ...any) anOp { return anOp{method, ledgertest.Args(args...)} }
+
+func raw(format string, args ...any) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(format, args...))
+}
 
 func TestOpsAreTheTables(t *testing.T) {
 	t.Parallel()
@@ -152,7 +167,7 @@ func TestOpsAreTheTables(t *testing.T) {
 	table := make([]tableOp, len(ops))
 	for i, x := range ops {
 		intents := []ledger.Intent{{Method: x.method, Args: x.args}}
-		row := tableOp{Method: x.method, Args: []tableArg{}, Needs: decide.FeaturesOf(intents).Names()}
+		row := tableOp{Method: x.method, Args: []tableArg{}, Needs: opargs.FeaturesOf(intents).Names()}
 		for _, a := range x.args {
 			arg := tableArg{Name: a.Name, JSON: string(a.JSON)}
 			if a.Ref != nil {
@@ -160,7 +175,7 @@ func TestOpsAreTheTables(t *testing.T) {
 			}
 			row.Args = append(row.Args, arg)
 		}
-		if _, err := decide.CheckOps(intents, session.DefaultLimits()); err != nil {
+		if _, err := opargs.CheckOps(intents, session.DefaultLimits()); err != nil {
 			row.Error = err.Error()
 		}
 		table[i] = row
@@ -184,6 +199,6 @@ func TestOpsAreTheTables(t *testing.T) {
 	}
 	kept, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(kept, text.Bytes()) {
-		t.Errorf("testdata/ops.json is not what is checked (%v): go test ./internal/session/decide -run TestOpsAreTheTables -update", err)
+		t.Errorf("testdata/ops.json is not what is checked (%v): go test ./internal/session/opargs -run TestOpsAreTheTables -update", err)
 	}
 }

@@ -1,4 +1,4 @@
-package decide
+package maintain
 
 // Forks in pieces. A fork that is too large for one event, and for one transaction, is copied before its session is
 // made: until then its row is Absent, so it is in no list, no ref of it is known, and no server serves it, of whatever
@@ -16,52 +16,52 @@ package decide
 // with it what of it was copied; if the ref that it is read through dies, it ends too, and leaves in pieces.
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/rawjson"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/session/view"
 )
 
 // scopeOf returns what of the source is copied for a fork, under the ref via.
-func scopeOf(f *session.Forking, via *capability.Grant) forkScope {
-	return forkScope{via: via, reverts: f.Reverts, message: f.Message, place: session.KeyPosition{Ord: f.Place, Key: session.MessageKey(f.Message)}}
+func scopeOf(f *session.Forking, via *capability.Grant) ForkScope {
+	return ForkScope{Via: via, Reverts: f.Reverts, Message: f.Message, Place: session.KeyPosition{Ord: f.Place, Key: session.MessageKey(f.Message)}}
 }
 
-// forkScope says what a fork has of its source.
-type forkScope struct {
-	via     *capability.Grant
-	reverts session.Reverts
-	message string              // id of the last message, in the source's order; "" for all
-	place   session.KeyPosition // of that message
+// ForkScope says what a fork has of its source.
+type ForkScope struct {
+	Via     *capability.Grant
+	Reverts session.Reverts
+	Message string              // id of the last message, in the source's order; "" for all
+	Place   session.KeyPosition // of that message
 }
 
 // shows reports whether the fork's ref is shown an entry, which is not hidden. head is the message by which that is
 // decided, nil if there is none.
-func (s *forkScope) shows(e, head *session.Entry) bool {
-	return session.ShowsEntry(s.via, e) && !s.reverts.Hides(e, head)
+func (s *ForkScope) shows(e, head *session.Entry) bool {
+	return session.ShowsEntry(s.Via, e) && !s.Reverts.Hides(e, head)
 }
 
-// has reports whether the fork has an entry. A part goes with its message, and one whose message is not shown by its own place.
-func (s *forkScope) has(e, head *session.Entry) bool {
+// Has reports whether the fork has an entry. A part goes with its message, and one whose message is not shown by its own place.
+func (s *ForkScope) Has(e, head *session.Entry) bool {
 	if !s.shows(e, head) || session.KindOf(e.Key) == session.RequestKind { // what was asked of one session is not asked of another
 		return false
 	}
-	if s.message == "" || session.HeadOf(e.Key) == "" {
+	if s.Message == "" || session.HeadOf(e.Key) == "" {
 		return true
 	}
 	if head != nil && s.shows(head, head) {
 		e = head
 	}
-	return session.PositionOf(e).Compare(session.ByPut, s.place) <= 0
+	return session.PositionOf(e).Compare(session.ByPut, s.Place) <= 0
 }
 
-// ordIn returns the place in a fork, whose source has an order, of what has a place in that. Times are moved to before everything that
+// OrdInFork returns the place in a fork, whose source has an order, of what has a place in that. Times are moved to before everything that
 // is put into the fork, in their order.
-func ordIn(o session.Order, at session.Ord) session.Ord {
+func OrdInFork(o session.Order, at session.Ord) session.Ord {
 	if o == session.ByLog {
 		return at
 	}
@@ -69,90 +69,8 @@ func ordIn(o session.Order, at session.Ord) session.Ord {
 	return session.Ord{At: 1, Index: min(at.At, 1<<43-1)<<indexes | min(at.Index, 1<<indexes-1)}
 }
 
-// inPieces answers a fork that is copied before its session is made. The caller sees to it that it is. What it was at an
-// earlier cursor is not known yet.
-func (o *opFork) inPieces(a *applier, source *view.Session, via *capability.Grant, at uint64) *fault.Error {
-	if a.cfg.Features != nil {
-		if err := session.CheckFeatures(session.FeatureLargeForks, a.cfg.Features()); err != nil {
-			return err
-		}
-	}
-	present := at == source.Row.Cursor
-	if err := checkForkHash(via, at, o.atHash, source.Row.Head); present && err != nil {
-		return err
-	}
-	if o.message != "" && present {
-		head, err := a.v.EntryMeta(source, session.MessageKey(o.message))
-		if err != nil {
-			return err
-		}
-		if head.Entry == nil || !session.ShowsEntry(via, head.Entry) {
-			return errNoMessage(o.message, source.Row.Cursor)
-		}
-		if r := &source.Row.Revert; r.Hides(head.Entry, head.Entry) {
-			return errReverted(head.Entry.Key, r, via)
-		}
-	}
-	if n := len(source.Row.Copies.List()); n >= MaxCopies {
-		return fault.Overloaded.With("%d forks of %s are being made, the maximum: this one begins when one of them is there", n, source.Row.ID)
-	}
-	a.fork = o.request(a)
-	return fault.NotYetKnown.With(session.ForkWaits + "large, and is copied in pieces").Pos(at)
-}
-
-// forkBytes is how much a fork's event may have.
-func (c *Config) forkBytes() int {
-	if most := c.Limits.ForkBytes; most > 0 && c.inUse(session.FeatureLargeForks) {
-		return min(most, c.Limits.EventBytes)
-	}
-	return c.Limits.EventBytes
-}
-
-func (o *opFork) request(a *applier) *session.ForkRequest {
-	return &session.ForkRequest{Session: a.s.Row.ID, Source: o.source, Via: o.via, Space: a.sub.Space, Ref: o.ref, Stream: a.outbox, Message: o.message, At: o.at, AtHash: o.atHash}
-}
-
-// copied makes the session of a fork that was copied, or says how far it is.
-func (o *opFork) copied(a *applier, f *session.Forking, owner *capability.Grant) (result, *fault.Error) {
-	r := o.request(a)
-	switch {
-	case !f.By(r):
-		return nil, fault.AlreadyExists.With("a session of this id is being made by another fork: make another id")
-	case f.State >= session.ForkFailed:
-		return nil, f.Code.With("%s", f.Reason)
-	}
-	source, _, err := a.passed(o.source, o.via, "source", capability.Read, "")
-	switch {
-	case err != nil:
-		return nil, err
-	case !source.Row.Copies.Has(a.s.Row.ID):
-		return nil, errForkPurged(f)
-	case f.State != session.ForkReady:
-		if a.v.Now-f.Asked > forkAsked {
-			a.fork = r
-		}
-		return nil, fault.NotYetKnown.With(session.ForkWaits+"being copied: %s", f.Progress()).Pos(f.At)
-	}
-	p := o.payload(owner)
-	p.Source, p.At, p.Message = o.source, f.At, o.message
-	text := rawjson.Encode(p)
-	row := a.v.ChangeRow(a.s)
-	row.Cursor = f.At
-	ev := o.createSession(a, session.MethodFork, owner, text)
-	row.Base, row.Forking, row.Needs = ev.Cursor, nil, row.Needs|f.Needs
-	row.Bytes = f.Bytes + session.EventCost
-	row.Origin = session.Origin{Session: o.source, Cursor: f.At, Message: o.message}
-	if f.Summary && f.LeftOut {
-		c := f.Compaction
-		c.Ord, c.Place, c.Cursor, c.Actor, c.At = ordIn(f.Order, c.Ord), ordIn(f.Order, c.Place), ev.Cursor, ev.Actor, ev.At
-		row.Compaction = c
-	}
-	ev.Payload = nil // it is the checkpoint
-	a.v.ChangeRow(source).Copies = source.Row.Copies.Without(row.ID)
-	return createResult{changeResult: a.changed(), Session: row.ID, Ref: o.ref, Source: o.source, At: f.At}, nil
-}
-
-func errForkPurged(f *session.Forking) *fault.Error {
+// ErrForkPurged returns the refusal of a fork from whose source a key was purged meanwhile.
+func ErrForkPurged(f *session.Forking) *fault.Error {
 	return fault.CursorExpired.With("a key of the source was purged while its state as of cursor %d was copied: fork it again", f.At)
 }
 
@@ -270,7 +188,7 @@ func (c *forkCopier) wrong() *fault.Error {
 	case c.source.Row.Life == session.Deleted:
 		return fault.SessionDeleted.With("the source was deleted while it was copied")
 	case !c.source.Row.Copies.Has(c.s.Row.ID):
-		return errForkPurged(&c.f)
+		return ErrForkPurged(&c.f)
 	case c.v.Now-c.f.Asked > session.ForkPatience:
 		return fault.Expired.With("nobody has asked for the fork for %d days", session.ForkPatience/(24*3600*1000))
 	}
@@ -372,7 +290,7 @@ func (c *forkCopier) copy(entries []*session.Entry) error {
 	scope := scopeOf(&c.f, c.v.Grants[c.f.Via].Grant)
 	for _, e := range entries {
 		head := heads[session.HeadOf(e.Key)]
-		if e.Changed() > c.f.At || !scope.has(e, head) {
+		if e.Changed() > c.f.At || !scope.Has(e, head) {
 			continue
 		}
 		k, bad := session.ParseKey(e.Key)
@@ -389,7 +307,7 @@ func (c *forkCopier) copy(entries []*session.Entry) error {
 			c.f.LeftOut = true
 		}
 		at := c.f.At + 1 // the fork's event
-		c.changes.Entries = append(c.changes.Entries, &session.Entry{Session: c.s.Row.ID, Key: e.Key, Cursor: at, Since: at, Ord: ordIn(c.f.Order, e.Ord),
+		c.changes.Entries = append(c.changes.Entries, &session.Entry{Session: c.s.Row.ID, Key: e.Key, Cursor: at, Since: at, Ord: OrdInFork(c.f.Order, e.Ord),
 			Schema: e.Schema, Sum: session.SumOf(e.Payload), Payload: e.Payload, TextLen: session.EntryTextLen(k, e.Payload)})
 		c.f.Keys, c.f.Bytes = c.f.Keys+1, c.f.Bytes+int64(len(e.Payload))
 	}
@@ -433,5 +351,16 @@ func (c *forkCopier) heads(entries []*session.Entry) (map[string]*session.Entry,
 // MaxCopies is how many forks of one session are copied at a time. Others wait.
 const MaxCopies = 8
 
-// forkAsked is how long it is not noted that somebody has asked for a fork, in ms.
-const forkAsked = 60 * 1000
+// CheckForkHash refuses a fork as of another event than the one whose hash the op wants; head is that of the event at cursor
+// at.
+func CheckForkHash(via *capability.Grant, at uint64, want []byte, head session.Hash) *fault.Error {
+	if want == nil || !via.ShowsAllKeys() || bytes.Equal(want, head[:]) {
+		return nil
+	}
+	return fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
+}
+
+// ErrNoMessage returns the refusal of a fork up to a message that its source does not have at a cursor.
+func ErrNoMessage(id string, at uint64) *fault.Error {
+	return fault.NotFound.With("the source has no message/%s as of cursor %d", id, at)
+}
