@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client/internal/serverconn"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -123,16 +124,11 @@ func (w *directStream) abortTurns(ctx context.Context, turns []Turn, a *AbortedT
 			Method: session.MethodFinalize, Args: []ledger.Arg{{Name: "message", JSON: message}, {Name: "status", JSON: json.RawMessage(`"aborted"`)}}})
 	}
 	var outcomes []ledger.Outcome
-	err := w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callApply(ctx, stream, b, nil) }, func(results capnp.Struct) error {
-		r, err := decodeReply(results, b.Ops)
-		if err != nil {
-			return err
-		}
-		if r.refusal != nil {
-			return r.refusal
-		}
-		outcomes = r.outcomes
-		return nil
+	err := w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise {
+		return serverconn.CallApply(ctx, stream, b, nil)
+	}, func(results capnp.Struct) (err error) {
+		outcomes, err = serverconn.DecodeReply(results, b.Ops)
+		return err
 	})
 	if err != nil {
 		return err
@@ -163,7 +159,9 @@ func (w *directStream) abortTurns(ctx context.Context, turns []Turn, a *AbortedT
 // close lets the server drop the last answer. If that fails, one row stays.
 func (w *directStream) close(ctx context.Context) {
 	if w.seq > 0 {
-		_ = w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callAcknowledge(ctx, stream, w.seq) }, func(capnp.Struct) error { return nil })
+		_ = w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise {
+			return serverconn.CallAcknowledge(ctx, stream, w.seq)
+		}, func(capnp.Struct) error { return nil })
 	}
 }
 
@@ -181,7 +179,7 @@ func (w *directStream) call(ctx context.Context, ask func(context.Context, *rpc.
 	defer release()
 	return w.session.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		release() // the previous attempt's
-		opened = callOpenStream(ctx, live, w.outbox, w.secret.Reveal(), 1)
+		opened = serverconn.CallOpenStream(ctx, live, w.outbox, w.secret.Reveal(), 1)
 		stream = opened.Cap(0)
 		return ask(ctx, stream)
 	}, read)

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -129,6 +130,16 @@ func (c *Client) audit(ctx context.Context, ref access, method methods.Method, a
 	return page, err
 }
 
+// callAudit is Session.audit or Space.audit, whose parameters are laid out alike.
+func callAudit(ctx context.Context, of *rpc.Ref, method methods.Method, after uint64, limit uint32) *rpc.Promise {
+	return calls.Make(ctx, of, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_audit_Params(s)
+		p.SetAfter(after)
+		p.SetLimit(limit)
+		return nil
+	})
+}
+
 func decodeAuditPage(target string, w wire.AuditPage) (page AuditPage, err error) {
 	list, err := w.Rows()
 	if err != nil {
@@ -142,14 +153,14 @@ func decodeAuditPage(target string, w wire.AuditPage) (page AuditPage, err error
 	copy(page.Head[:], head)
 	page.Rows = make([]capability.AuditRow, list.Len())
 	for i := range page.Rows {
-		w, t := list.At(i), textReader{}
+		w, t := list.At(i), calls.Texts{}
 		page.Rows[i] = capability.AuditRow{
-			Target: target, Seq: w.Seq(), At: w.At(), Act: capability.AuditAct(w.Act()), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()),
-			Subject: t.get(w.Subject()), Reason: fault.Code(w.Reason()), Op: t.get(w.Op()), Cursor: w.Cursor(), Count: w.Count(), Peer: t.get(w.Peer()),
+			Target: target, Seq: w.Seq(), At: w.At(), Act: capability.AuditAct(w.Act()), Ref: t.Get(w.Ref()), Actor: t.Get(w.Actor()),
+			Subject: t.Get(w.Subject()), Reason: fault.Code(w.Reason()), Op: t.Get(w.Op()), Cursor: w.Cursor(), Count: w.Count(), Peer: t.Get(w.Peer()),
 		}
 		hash, err := w.Hash()
 		if err == nil {
-			err = t.err
+			err = t.Err
 		}
 		if err != nil {
 			return page, fmt.Errorf("decode audit: %w", err)

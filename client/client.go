@@ -16,8 +16,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/mooring-rpc/mooring/client/internal/serverconn"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -76,9 +76,6 @@ type Reconnect struct {
 	Max     time.Duration // default 5 s
 }
 
-// maxMessageBytes is the largest message a client accepts: a whole state's entry with its event.
-const maxMessageBytes = 64 << 20
-
 func (c Config) withDefaults() Config {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
@@ -93,41 +90,9 @@ func (c Config) withDefaults() Config {
 	c.Reconnect.Initial = cmp.Or(c.Reconnect.Initial, 100*time.Millisecond)
 	c.Reconnect.Max = cmp.Or(c.Reconnect.Max, 5*time.Second)
 	if c.dial == nil {
-		opts := rpc.DialOptions{TLS: c.TLS, DialContext: dialLoopback(c.DialContext), Timeout: dialTimeout}
-		c.dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
+		c.dial = serverconn.WebSocket(c.TLS, c.DialContext)
 	}
 	return c
-}
-
-// dialLoopback makes dial connect to this machine for the name localhost, whatever a resolver
-// says: secrets are sent there unencrypted. nil is net.Dialer's.
-func dialLoopback(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil || !loopback.Is(host) || loopback.IsAddress(host) {
-			return dial(ctx, network, addr)
-		}
-		conn, err := dial(ctx, network, net.JoinHostPort("127.0.0.1", port))
-		if err != nil && ctx.Err() == nil {
-			var six error
-			if conn, six = dial(ctx, network, net.JoinHostPort("::1", port)); six == nil {
-				err = nil
-			}
-		}
-		return conn, err
-	}
-}
-
-func (c *Config) limits() rpc.Limits {
-	l := rpc.DefaultLimits()
-	l.MessageBytes = maxMessageBytes
-	l.Traversal = 8 * maxMessageBytes
-	l.QueuedBytes = 64 << 20 // the windows of many streams; the outbox bounds them
-	l.Questions = 1 << 16
-	return l
 }
 
 // newBackOff returns a backoff between attempts, without a maximum total time.
@@ -152,8 +117,8 @@ type Client struct {
 
 	mu      sync.Mutex
 	closed  bool
-	servers map[string]*server // by address
-	sendErr error              // why the sender ended by itself
+	servers map[string]*serverconn.Server // by address
+	sendErr error                         // why the sender ended by itself
 
 	confirmed map[string]bool // refs as used (usedKey) that a server has accepted
 	probing   map[string]bool // refs as used that are being tried at another address
@@ -170,7 +135,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, box: box, ownsBox: own, wake: box.Wake, servers: map[string]*server{}}
+	c := &Client{cfg: cfg, box: box, ownsBox: own, wake: box.Wake, servers: map[string]*serverconn.Server{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if !cfg.Offline {
 		c.tasks.Go(c.send)

@@ -53,17 +53,13 @@
 //
 // # Lock order
 //
-// Client.mu, then server.mu. peer.sending, then stream.mu; a goroutine that holds stream.mu only tries peer.sending. peer.mu,
-// then package rpc's locks. The mutexes of challengeQueue and of the sinks are leaves. No mutex is held during a call to the
-// outbox or to a handler of the caller's.
+// Client.mu, then the locks of package serverconn, which has an order of its own. The mutexes of the sinks are leaves. No mutex is
+// held during a call to the outbox or to a handler of the caller's.
 //
 // # Bounds
 //
-//	one message from a server          64 MiB (maxMessageBytes)
-//	live capabilities of a connection  two generations of 1024 (maxLive)
-//	challenges in flight, a connection 32 (maxChallenges)
 //	confirmed refs in memory           10,000 (maxConfirmed)
 //	deliveries queued by Subscribe     the server's window, then the connection's limit on unanswered calls
 //	ops queued, batches in flight      the outbox's (package outbox)
-//	an idle server's connection loop   ended after a minute (idleTimeout)
+//	a server's connection              those of package serverconn
 package client

@@ -27,11 +27,9 @@ func (c *Client) ConnStats() []rpc.Stats {
 	defer c.mu.Unlock()
 	var all []rpc.Stats
 	for _, s := range c.servers {
-		s.mu.Lock()
-		if s.current != nil {
-			all = append(all, s.current.conn.Stats())
+		if state, connected := s.State(); connected {
+			all = append(all, state.Tables)
 		}
-		s.mu.Unlock()
 	}
 	return all
 }
@@ -42,13 +40,7 @@ func (c *Client) ReleaseCached() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
-		s.mu.Lock()
-		if p := s.current; p != nil {
-			gateway := p.gateway.AddRef()
-			p.release()
-			p.gateway, p.live, p.released = gateway, map[string]*restoredRef{}, false
-		}
-		s.mu.Unlock()
+		s.ReleaseCached()
 	}
 }
 
@@ -57,11 +49,8 @@ func (c *Client) FastPathAcks() (n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
-		s.mu.Lock()
-		if s.current != nil {
-			n += s.current.fastPathAcks.Load()
-		}
-		s.mu.Unlock()
+		state, _ := s.State()
+		n += state.FastPathAcks
 	}
 	return n
 }

@@ -5,12 +5,15 @@ package client
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
+	"github.com/mooring-rpc/mooring/client/internal/serverconn"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -233,7 +236,7 @@ func decodeAll(t *testing.T, s capnp.Struct) (all []any) {
 		keep(audit, err)
 	}
 	if w, err := wire.EventSink_ended_Params(s).Refusal(); err == nil {
-		if refusal, err := refusalOf(w); err == nil && refusal != nil {
+		if refusal, err := calls.RefusalOf(w); err == nil && refusal != nil {
 			keep(*refusal, nil)
 		}
 	}
@@ -241,11 +244,13 @@ func decodeAll(t *testing.T, s capnp.Struct) (all []any) {
 	id, _, err := readSaved(s)
 	keep(id, err)
 	ops := []ledger.Intent{{OpID: ""}}
-	if r, err := decodeReply(s, ops); err == nil {
-		if r.refusal == nil && len(r.outcomes) != len(ops) {
-			t.Errorf("%d outcomes of %d ops", len(r.outcomes), len(ops))
-		}
-		keep(*r, nil)
+	outcomes, err := serverconn.DecodeReply(s, ops)
+	if err == nil && len(outcomes) != len(ops) {
+		t.Errorf("%d outcomes of %d ops", len(outcomes), len(ops))
+	}
+	keep(outcomes, err)
+	if refusal, ok := errors.AsType[*fault.Error](err); ok {
+		keep(*refusal, nil)
 	}
 	return all
 }

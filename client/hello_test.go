@@ -67,7 +67,7 @@ func TestCommitKeepsToTheServersLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := srv.peer(t.Context()); err != nil {
+	if _, err := srv.Peer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	lim := c.limitsFor(ref)

@@ -6,12 +6,15 @@ package client
 
 import (
 	"context"
-	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"errors"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -86,6 +89,37 @@ func (c *Client) attenuate(ctx context.Context, ref access, method methods.Metho
 	return cap, err
 }
 
+// callAttenuate narrows a session or, by methods.SpaceAttenuate, a space: the calls are laid out
+// alike.
+func callAttenuate(ctx context.Context, live *rpc.Ref, method methods.Method, o AttenuateOptions) *rpc.Promise {
+	return calls.Make(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+		limits, err := wire.Session_attenuate_Params(s).NewLimits()
+		if err != nil {
+			return err
+		}
+		return encodeAttenuation(limits, o)
+	})
+}
+
+func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
+	rights := uint16(o.Rights)
+	if o.ReadKeys != nil || o.WriteKeys != nil {
+		rights |= wire.KeyLimits
+	}
+	to.SetRights(rights)
+	to.SetChildren(uint16(o.Children))
+	if !o.Expires.IsZero() {
+		to.SetExpires(o.Expires.UnixMilli())
+	}
+	if o.Lifetime > 0 {
+		to.SetExpires(expiryOf(o.Lifetime))
+		to.SetLifetime(uint64(o.Lifetime.Milliseconds()))
+	}
+	to.SetFrom(o.From)
+	return errors.Join(calls.SetTexts(to.NewMethods, o.Methods), calls.SetTexts(to.NewReadKeys, o.ReadKeys), calls.SetTexts(to.NewWriteKeys, o.WriteKeys), calls.SetTexts(to.NewAsk, o.AskKinds), calls.SetTexts(to.NewAnswer, o.AnswerKinds),
+		to.SetMessage_(o.Message), to.SetLabel(o.Label), to.SetActor(o.Actor))
+}
+
 // Release releases the capability. Further calls fail.
 func (l *Live) Release() { l.cap.Release() }
 
@@ -101,7 +135,7 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 	answer := callAttenuate(ctx, l.cap, method, o)
 	defer answer.Release()
 	if _, _, err := answer.Wait(ctx); err != nil {
-		return nil, faultOf(err)
+		return nil, calls.FaultOf(err)
 	}
 	return &Live{cap: answer.Cap(0), space: l.space, session: l.session}, nil
 }
@@ -109,9 +143,9 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 // Describe returns the capability's target and what it allows.
 func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 	if l.space {
-		err = l.call(ctx, call(ctx, l.cap, methods.SpaceDescribe, nil), d.readSpace)
+		err = l.call(ctx, calls.Make(ctx, l.cap, methods.SpaceDescribe, nil), d.readSpace)
 	} else {
-		err = l.call(ctx, call(ctx, l.cap, methods.SessionDescribe, nil), d.readSession)
+		err = l.call(ctx, calls.Make(ctx, l.cap, methods.SessionDescribe, nil), d.readSession)
 	}
 	return d, err
 }
@@ -148,7 +182,7 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 	if err := checkHosts(at); err != nil {
 		return made, err
 	}
-	err = l.call(ctx, call(ctx, l.cap, methods.PersistentSave, nil), func(s capnp.Struct) error {
+	err = l.call(ctx, calls.Make(ctx, l.cap, methods.PersistentSave, nil), func(s capnp.Struct) error {
 		id, secret, err := readSaved(s)
 		made = at.With(id, secret)
 		return err
@@ -195,7 +229,7 @@ func (l *Live) call(ctx context.Context, answer *rpc.Promise, read func(capnp.St
 	defer answer.Release()
 	results, _, err := answer.Wait(ctx)
 	if err != nil {
-		return faultOf(err)
+		return calls.FaultOf(err)
 	}
 	return asFault(read(results))
 }

@@ -126,14 +126,3 @@ const (
 	Failed      = "failed"
 	Aborted     = "aborted"
 )
-
-// ListOrder is the order of a list of sessions; "" is OldestFirst.
-type ListOrder string
-
-// OldestFirst and NewestFirst go by the time of creation.
-const (
-	OldestFirst  ListOrder = "oldest"
-	NewestFirst  ListOrder = "newest"
-	ChangedFirst ListOrder = "changed" // the last changed first
-	ByTitle      ListOrder = "title"   // the ids of equal titles decide
-)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -88,7 +88,7 @@ func (s *Session) CheckFeatures(ctx context.Context, names ...string) error {
 	if len(needs.Names()) != len(names) {
 		return fault.Unsupported.With("this client knows no %s", strings.Join(names, ", "))
 	}
-	err = p.awaitFeatures(ctx, needs)
+	err = p.AwaitFeatures(ctx, needs)
 	if errors.Is(err, fault.Unsupported) {
 		err = fault.Unsupported.With("the server does not have %s in use: it, or another replica, is of an earlier version", strings.Join(names, ", "))
 	}
@@ -125,63 +125,6 @@ func (d *Description) readSpace(results capnp.Struct) error {
 // Describe returns a description of the ref the space is reached by.
 func (sp *Space) Describe(ctx context.Context) (Description, error) {
 	return sp.client.describe(ctx, sp.access())
-}
-
-// listPage is how many sessions are requested at once.
-const listPage = 200
-
-// ListOptions filter and order a list of sessions.
-type ListOptions struct {
-	Order   ListOrder
-	Search  string // a part of the title, or of an id, its own or that of the session that it was forked from, case-insensitive
-	Deleted bool   // include deleted sessions
-	Parent  string // only the children of the session with this id, OldestFirst; "": all
-}
-
-// List yields the space's sessions, page by page: the server sorts and searches them. In
-// ChangedFirst a session that changes during the iteration may be left out, since it moves to the
-// list's beginning; in ByTitle one whose title changes may be left out or come twice. The
-// iteration ends after an error.
-func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo, error] {
-	return func(yield func(SessionInfo, error) bool) {
-		if q := (session.ListQuery{Search: o.Search, Parent: o.Parent}); q.Check() != nil {
-			yield(SessionInfo{}, q.Check())
-			return
-		}
-		after := ""
-		for more := true; more; {
-			next := ""
-			var page []SessionInfo
-			err := sp.client.call(ctx, sp.access(), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-				return callList(ctx, live, after, o, listPage)
-			}, func(results capnp.Struct) error {
-				r := wire.Space_list_Results(results)
-				var err error
-				if page, err = decodeSessions(r.Sessions()); err != nil {
-					return err
-				}
-				more = r.More()
-				next, err = r.Next()
-				return err
-			})
-			if err != nil {
-				yield(SessionInfo{}, err)
-				return
-			}
-			for _, info := range page {
-				// A server of the version before lists all sessions, and knows no children.
-				if (o.Parent == "" || info.Parent.Session == o.Parent) && !yield(info, nil) {
-					return
-				}
-				after = info.ID
-			}
-			if next != "" {
-				after = next
-			} else if len(page) == 0 {
-				return // an older server, which lists by id alone
-			}
-		}
-	}
 }
 
 // Position is a point in a session's log: after the event at Cursor (0: the log's start). Hash is
@@ -258,6 +201,15 @@ func (s *Session) EventsOf(ctx context.Context, after Position, keys []string, l
 	return page, err
 }
 
+func callEvents(ctx context.Context, session *rpc.Ref, from Position, keys []string, limit uint32) *rpc.Promise {
+	return calls.Make(ctx, session, methods.SessionEvents, func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_events_Params(s)
+		p.SetFrom(from.Cursor)
+		p.SetLimit(limit)
+		return errors.Join(from.encode(p.SetHash), calls.SetTexts(p.NewUnderstands, understands), calls.SetTexts(p.NewKeys, keys))
+	})
+}
+
 // checkSelected refuses events about keys that were not asked for: a server of an earlier version
 // sends all.
 func checkSelected(keys []string, events []Event) error {
@@ -308,7 +260,7 @@ type KindStat struct {
 // old for it.
 func (s *Session) Stat(ctx context.Context) (stat Stat, err error) {
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.SessionStat, nil)
+		return calls.Make(ctx, live, methods.SessionStat, nil)
 	}, stat.read)
 	return stat, err
 }
@@ -406,6 +358,21 @@ func (s *Session) SnapshotWith(ctx context.Context, o SnapshotOptions) (*State, 
 	return &state.state, nil
 }
 
+// understands names the features of a server that this client knows, as a reader.
+var understands = session.AllFeatures.Names()
+
+func callSnapshot(ctx context.Context, session *rpc.Ref, o SnapshotOptions, sink *rpc.Ref) *rpc.Promise {
+	return calls.Make(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
+		p := wire.Session_snapshot_Params(s)
+		p.SetAt(o.At.Cursor)
+		p.SetCompacted(o.Compacted)
+		if err := errors.Join(o.At.encode(p.SetHash), calls.SetTexts(p.NewUnderstands, understands), calls.SetTexts(p.NewKeys, o.Keys)); err != nil {
+			return err
+		}
+		return caps.Set(s, 0, sink)
+	})
+}
+
 // Cut is where an authority ended.
 type Cut struct {
 	Cursor uint64 // nothing under that authority commits after it
@@ -447,7 +414,7 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch, takeOver bool
 		if err != nil {
 			return err
 		}
-		if f, err := refusalOf(w); err != nil {
+		if f, err := calls.RefusalOf(w); err != nil {
 			return err
 		} else if f != nil {
 			return f
@@ -457,13 +424,22 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch, takeOver bool
 		if err != nil {
 			return err
 		}
-		t := textReader{}
+		t := calls.Texts{}
 		for i := range list.Len() {
-			cut.Children = append(cut.Children, ChildCut{t.get(list.At(i).Session()), list.At(i).Cut()})
+			cut.Children = append(cut.Children, ChildCut{t.Get(list.At(i).Session()), list.At(i).Cut()})
 		}
-		return t.err
+		return t.Err
 	})
 	return cut, err
+}
+
+func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch, takeOver bool) *rpc.Promise {
+	return calls.Make(ctx, session, methods.SessionRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_revoke_Params(s)
+		p.SetEpoch(epoch)
+		p.SetTakeOver(takeOver)
+		return p.SetRef(refID)
+	})
 }
 
 // Save has the server mint a ref that allows what this one does and dies with it
@@ -481,7 +457,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 
 func (c *Client) save(ctx context.Context, ref access) (made capability.Ref, err error) {
 	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.PersistentSave, nil)
+		return calls.Make(ctx, live, methods.PersistentSave, nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
 		if err == nil && capability.Target(id) != ref.Target() {
@@ -509,96 +485,4 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 	}
 	secret, err = capability.SecretFrom(bytes)
 	return id, secret, err
-}
-
-// call is retry, and learns what a ref allows when it turns out to lack a right.
-func (c *Client) call(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	err := c.retry(ctx, ref, ask, read)
-	if fault.CodeOf(err) == fault.MissingRight {
-		c.learnRights(ctx, ref)
-	}
-	return err
-}
-
-// retry makes one call on a ref's live capability and reads its results, again while the error is
-// transient and RetryTimeout lasts.
-func (c *Client) retry(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.RetryTimeout, 0))
-	defer giveUp()
-	defer context.AfterFunc(c.ctx, giveUp)()
-	wait := c.cfg.newBackOff()
-	var last error // the last transient error
-	for {
-		err := c.try(ctx, ref, ask, read)
-		transient := fault.CodeOf(err).Transient()
-		if transient && (last == nil || patience.Err() == nil) { // else the attempt was cut off by the timeout
-			last = err
-		}
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return canceledAfter(ctx, last)
-		case !transient:
-			return err
-		}
-		timer := time.NewTimer(wait.NextBackOff())
-		select {
-		case <-timer.C:
-			continue
-		case <-patience.Done():
-			timer.Stop()
-		}
-		switch {
-		case ctx.Err() != nil:
-			return canceledAfter(ctx, last)
-		case c.ctx.Err() != nil:
-			return errClosed()
-		}
-		return last
-	}
-}
-
-// canceledAfter returns the error of a call whose context has ended; last is the last transient
-// error until then.
-func canceledAfter(ctx context.Context, last error) error {
-	if last == nil {
-		return fault.Canceled.Because(ctx.Err(), "given up before there was an answer (%v)", ctx.Err())
-	}
-	return fault.Canceled.Because(errors.Join(ctx.Err(), last), "given up (%v) after %v", ctx.Err(), last)
-}
-
-// try is one attempt of retry. It ends by itself if no server can be reached, or none answers
-// hello in time (dialTimeout, helloTimeout); the answer of a server that has answered hello is
-// waited for without a limit.
-func (c *Client) try(ctx context.Context, ref access, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	p, err := c.peer(ctx, ref.Ref)
-	if err != nil {
-		return err
-	}
-	live, err := p.reach(ctx, ref)
-	if err != nil {
-		return err
-	}
-	defer live.Release()
-	answer := ask(ctx, live)
-	defer answer.Release()
-	results, _, err := answer.Wait(ctx)
-	if err != nil {
-		err = p.fail(err)
-	} else {
-		err = asFault(read(results))
-	}
-	c.noteAccepted(ctx, ref, err)
-	return err
-}
-
-// asFault returns the error of decoding an answer as a fault: Incompatible unless it is one
-// already.
-func asFault(err error) error {
-	var f *fault.Error
-	if err != nil && !errors.As(err, &f) {
-		return fault.Incompatible.Because(err, "the server's answer cannot be read: %v", err)
-	}
-	return err
 }

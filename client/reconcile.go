@@ -4,12 +4,13 @@ package client
 
 import (
 	"context"
-	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -75,7 +76,7 @@ func (s logReader) Gone(ctx context.Context) (bool, error) {
 	wait := s.client.cfg.newBackOff()
 	for range notKnownTries {
 		err := s.client.try(ctx, s.refFor(ctx, capability.Read), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-			return call(ctx, live, methods.SessionDescribe, nil)
+			return calls.Make(ctx, live, methods.SessionDescribe, nil)
 		}, func(capnp.Struct) error { return nil })
 		if code := fault.CodeOf(err); code != fault.NotYetKnown && code != fault.UnknownRef {
 			return false, nil // the next call reports the error

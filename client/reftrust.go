@@ -6,11 +6,12 @@ package client
 
 import (
 	"context"
-	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -88,7 +89,7 @@ func (c *Client) describe(ctx context.Context, ref access) (d Description, err e
 		method, read = methods.SpaceDescribe, d.readSpace
 	}
 	err = c.retry(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, method, nil)
+		return calls.Make(ctx, live, method, nil)
 	}, read)
 	if err == nil && ref.opens == "" {
 		c.saveAnswer(ctx, ref.Ref, d.refAnswer())
@@ -108,7 +109,10 @@ func (c *Client) learnRights(ctx context.Context, ref access) {
 }
 
 // usedKey identifies a ref as it was used: its secret, at its address.
-func usedKey(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
+func usedKey(ref capability.Ref) string {
+	hash := ref.Secret.Hash()
+	return ref.ID + "#" + string(hash[:]) + ref.Address()
+}
 
 // noteAccepted records what the answer to a call tells of its ref, until a server has accepted the
 // ref; err is the error of the call.

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -119,7 +120,7 @@ func (c *Client) callRotate(ctx context.Context, old access, made capability.Ref
 		method = methods.SpaceRotate
 	}
 	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+		return calls.Make(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_rotate_Params(s) // Space.rotate's are laid out alike
 			if !space {
 				p.SetTakeOver(old.opens != "")
@@ -133,11 +134,11 @@ func (c *Client) callRotate(ctx context.Context, old access, made capability.Ref
 	}, func(results capnp.Struct) error {
 		if space {
 			r := wire.Space_rotate_Results(results)
-			return refusalErr(r.Refusal())
+			return calls.RefusalErr(r.Refusal())
 		}
 		r := wire.Session_rotate_Results(results)
 		cut.Cursor = r.Cut()
-		return refusalErr(r.Refusal())
+		return calls.RefusalErr(r.Refusal())
 	})
 	return cut, err
 }

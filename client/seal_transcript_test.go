@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -101,28 +101,5 @@ func TestASealedRefCostsOneRoundTripAndOnlyItself(t *testing.T) {
 	want = "Gateway.restore Gateway.restore Session.openStream Session.openStream Space.create Stream.apply Stream.apply"
 	if strings.Join(got, " ") != want {
 		t.Errorf("with the challenges the client sent %s, want %s", got, want)
-	}
-}
-
-// A server keeps a bounded number of challenges, so no more are asked for at once.
-func TestManyProofsTakeTurns(t *testing.T) {
-	t.Parallel()
-	var q challengeQueue
-	var running, most, done int
-	var overs []func()
-	for range 3 * maxChallenges {
-		q.start(func() {
-			running++
-			most = max(most, running)
-			overs = append(overs, func() { running--; done++; q.finish() })
-		})
-	}
-	for len(overs) > 0 {
-		next := overs[0]
-		overs = overs[1:]
-		next()
-	}
-	if most != maxChallenges || done != 3*maxChallenges || q.running != 0 {
-		t.Errorf("%d at once, %d done, %d never over", most, done, q.running)
 	}
 }

@@ -4,9 +4,7 @@ package client
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,7 +104,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o      rpc.Object
 		within time.Duration
-	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, helloTimeout}} {
+	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, 10 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			c := linkClient(t, Config{RetryTimeout: time.Second, dial: hosts{"127.0.0.1:1": tc.o}.dial})
 			defer func() { _ = c.Close() }()
@@ -122,7 +120,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a slow one is not one that is not there
 		h := hosts{"127.0.0.1:1": revoking{}}
 		c := linkClient(t, Config{RetryTimeout: time.Second, dial: func(ctx context.Context, url string) (rpc.Transport, error) {
-			time.Sleep(dialTimeout - time.Second)
+			time.Sleep(4 * time.Second) // 5 are what a host may take
 			return h.dial(ctx, url)
 		}})
 		defer func() { _ = c.Close() }()
@@ -146,7 +144,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		began := time.Now()
 		_, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context())
-		if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took != helloTimeout {
+		if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took != 10*time.Second {
 			t.Errorf("one try: %v after %s", err, took)
 		}
 	})
@@ -173,49 +171,6 @@ func TestReachedLimitsAreReported(t *testing.T) {
 			t.Errorf("after %d attempts: %v", dialled.Load(), err)
 		}
 	})
-}
-
-// Who comes with a connection that has ended since they got it is told that, and not that something was released: it is
-// transient.
-func TestALostConnectionIsSaidToBeLost(t *testing.T) {
-	for name, key := range map[string]ed25519.PrivateKey{"plain": nil, "sealed": ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))} {
-		synctest.Test(t, func(t *testing.T) {
-			c := linkClient(t, Config{SealKey: key, dial: hosts{"127.0.0.1:1": revoking{}}.dial})
-			defer func() { _ = c.Close() }()
-			ref := testAddress().New(testSession)
-			if key != nil {
-				ref = testAddress().NewSealed(testSession)
-			}
-			p, err := c.peer(t.Context(), ref)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.awaitHello(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			p.conn.Close("over")
-			synctest.Wait()
-			live := p.restore(t.Context(), ref, "")
-			defer live.Release()
-			answer := call(t.Context(), live, methods.SessionDescribe, nil)
-			defer answer.Release()
-			if _, _, err := answer.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
-				t.Errorf("%s: %v", name, err)
-			}
-			if key == nil {
-				return
-			}
-			late, resolve := rpc.NewPromise() // who had begun to prove the key
-			defer late.Release()
-			r := &restoredRef{cap: late, resolved: make(chan struct{})}
-			p.challenges.start(func() { p.challenge(ref, "", r, resolve) })
-			after := call(t.Context(), late, methods.SessionDescribe, nil)
-			defer after.Release()
-			if _, _, err := after.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
-				t.Errorf("%s, under way: %v", name, err)
-			}
-		})
-	}
 }
 
 // A call that its caller has given up says so, and what it met until then.
@@ -289,7 +244,7 @@ func TestAServerThatNobodyUsesEnds(t *testing.T) {
 		if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Unavailable) || c.ConnErr() == nil {
 			t.Errorf("%v, %v", err, c.ConnErr())
 		}
-		time.Sleep(idleTimeout + 10*time.Second)
+		time.Sleep(time.Minute + 10*time.Second)
 		before := dials.Load()
 		time.Sleep(time.Hour)
 		if n := dials.Load() - before; n > 0 || c.ConnErr() != nil {
@@ -305,28 +260,6 @@ func TestAServerThatNobodyUsesEnds(t *testing.T) {
 			t.Errorf("later: %v, dialled %d times more", err, dials.Load()-before)
 		}
 	})
-}
-
-// A ref to localhost stays on this machine, whatever a resolver makes of the name.
-func TestLocalhostIsThisMachine(t *testing.T) {
-	t.Parallel()
-	for host, want := range map[string]string{
-		"localhost:7600":    "127.0.0.1:7600 [::1]:7600",
-		"LocalHost.:80":     "127.0.0.1:80 [::1]:80",
-		"127.0.0.1:7600":    "127.0.0.1:7600",
-		"[::1]:7600":        "[::1]:7600",
-		"example.com:7600":  "example.com:7600",
-		"localhost.com:443": "localhost.com:443",
-	} {
-		var dialled []string
-		_, err := dialLoopback(func(_ context.Context, _, addr string) (net.Conn, error) {
-			dialled = append(dialled, addr)
-			return nil, errors.New("connection refused")
-		})(t.Context(), "tcp", host)
-		if got := strings.Join(dialled, " "); got != want || err == nil {
-			t.Errorf("%s: dialled %s, %v", host, got, err)
-		}
-	}
 }
 
 // A ref that names no host is refused; it ended the process.

@@ -12,6 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -202,7 +203,7 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 		defer call.Return(capnp.ObjectSize{}, nil)
 		w, err := wire.EventSink_ended_Params(params).Refusal()
 		if err == nil {
-			d.ended, err = refusalOf(w)
+			d.ended, err = calls.RefusalOf(w)
 		}
 		if err != nil {
 			return delivery{}, err

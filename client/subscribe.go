@@ -4,10 +4,17 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
+	"capnproto.org/go/capnp/v3"
+
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
+	"github.com/mooring-rpc/mooring/client/internal/serverconn"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -149,7 +156,7 @@ func (sub *subscription) startOver(ctx context.Context, handle func(*State) erro
 func (sub *subscription) closedErr(ctx context.Context) error {
 	switch {
 	case sub.session.client.ctx.Err() != nil: // ctx is canceled a moment later
-		return errClosed()
+		return serverconn.ErrClosed()
 	case ctx.Err() != nil:
 		return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
 	}
@@ -163,7 +170,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live, err := p.reach(ctx, sub.ref)
+	live, err := p.Reach(ctx, sub.ref.Ref, sub.ref.Redemption, sub.ref.opens)
 	if err != nil {
 		return err
 	}
@@ -183,12 +190,12 @@ func (sub *subscription) follow(ctx context.Context) error {
 		}
 	})
 	for {
-		d, err := sink.next(ctx, p.conn.Done(), refused)
+		d, err := sink.next(ctx, p.Done(), refused)
 		if err != nil {
 			select {
 			case <-refused:
 				_, _, err = answer.Wait(ctx)
-				return p.fail(err)
+				return p.Fail(err)
 			default:
 				return err
 			}
@@ -207,6 +214,21 @@ func (sub *subscription) follow(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, keys []string, window uint32, sink *rpc.Ref) *rpc.Promise {
+	return calls.Make(ctx, session, methods.SessionSubscribe, func(s capnp.Struct, caps *rpc.CapTable) error {
+		opts, err := wire.Session_subscribe_Params(s).NewOptions()
+		if err != nil {
+			return err
+		}
+		opts.SetFrom(from.Cursor)
+		opts.SetWindowBytes(window)
+		if err := errors.Join(from.encode(opts.SetHash), calls.SetTexts(opts.NewUnderstands, understands), calls.SetTexts(opts.NewKeys, keys)); err != nil {
+			return err
+		}
+		return caps.Set(s, 1, sink)
+	})
 }
 
 // firstVisible returns the first cursor that the ref shows.

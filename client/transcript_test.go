@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,8 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/serverconn"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -114,7 +115,7 @@ func (s *silentServer) waitFor(t *testing.T, n int) string {
 // linkClient is a client with connections and without an outbox.
 func linkClient(t *testing.T, cfg Config) *Client {
 	t.Helper()
-	c := &Client{cfg: cfg.withDefaults(), wake: func() {}, servers: map[string]*server{}}
+	c := &Client{cfg: cfg.withDefaults(), wake: func() {}, servers: map[string]*serverconn.Server{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -205,33 +206,4 @@ func testBatch(seq uint64) *ledger.Batch {
 		OpID: outbox.OpID(id, 0), BatchID: id, Seq: seq, Session: testSession, Method: "put",
 		Args: []ledger.Arg{{Name: "key", JSON: []byte(`"session"`)}, {Name: "payload", JSON: []byte(`{}`)}},
 	}}}
-}
-
-func TestAllHostsAreTriedInTurn(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	var dialed []string
-	c := linkClient(t, Config{dial: func(ctx context.Context, url string) (rpc.Transport, error) {
-		mu.Lock()
-		dialed = append(dialed, url)
-		mu.Unlock()
-		if strings.Contains(url, "127.0.0.2") {
-			return (&helloServer{version: 1}).dial(ctx, url)
-		}
-		return nil, fmt.Errorf("refused")
-	}})
-	ref := capability.Ref{Hosts: []string{"127.0.0.1:1", "127.0.0.2:2"}, Prefix: "agents"}.New(testSession)
-	srv, err := c.serverFor(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := srv.peer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	want := "ws://127.0.0.1:1/agents/capnp ws://127.0.0.2:2/agents/capnp"
-	if got := strings.Join(dialed, " "); got != want {
-		t.Errorf("dialed %s, want %s", got, want)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -58,8 +59,8 @@ func (c *Client) refs(ctx context.Context, ref access, method methods.Method, un
 			}, func(results capnp.Struct) (err error) {
 				r := wire.Session_refs_Results(results)
 				more = r.More()
-				t := textReader{}
-				next = t.get(r.Next())
+				t := calls.Texts{}
+				next = t.Get(r.Next())
 				list, err := r.Refs()
 				page = page[:0]
 				for i := 0; err == nil && i < list.Len(); i++ {
@@ -68,7 +69,7 @@ func (c *Client) refs(ctx context.Context, ref access, method methods.Method, un
 					page = append(page, info)
 				}
 				if err == nil {
-					err = t.err
+					err = t.Err
 				}
 				return err
 			})
@@ -95,7 +96,7 @@ func (c *Client) refs(ctx context.Context, ref access, method methods.Method, un
 }
 
 func callRefs(ctx context.Context, live *rpc.Ref, method methods.Method, under, after string) *rpc.Promise {
-	return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+	return calls.Make(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		q, err := wire.Session_refs_Params(s).NewQuery()
 		if err != nil {
 			return err
@@ -134,15 +135,15 @@ func depthFirst(tree []RefInfo) []RefInfo {
 }
 
 func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
-	t := textReader{}
-	info := RefInfo{Parent: t.get(w.Parent()), Created: timeOf(w.Created()), LastUsed: timeOf(w.LastUsed()), Uses: w.Uses(),
-		Revoked: timeOf(w.Revoked()), RevokedBy: t.get(w.RevokedBy())}
+	t := calls.Texts{}
+	info := RefInfo{Parent: t.Get(w.Parent()), Created: timeOf(w.Created()), LastUsed: timeOf(w.LastUsed()), Uses: w.Uses(),
+		Revoked: timeOf(w.Revoked()), RevokedBy: t.Get(w.RevokedBy())}
 	grant, err := w.Grant()
 	if err == nil {
 		info.GrantInfo, err = decodeGrantInfo(grant)
 	}
 	if err == nil {
-		err = t.err
+		err = t.Err
 	}
 	return info, err
 }
@@ -166,7 +167,7 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 
 // callShare mints ref from a session or space, whose calls are laid out alike.
 func callShare(ctx context.Context, live *rpc.Ref, method methods.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
-	return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+	return calls.Make(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -177,7 +178,7 @@ func callShare(ctx context.Context, live *rpc.Ref, method methods.Method, ref ca
 
 func readShared(results capnp.Struct) error {
 	r := wire.Space_share_Results(results)
-	return refusalErr(r.Refusal())
+	return calls.RefusalErr(r.Refusal())
 }
 
 func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
@@ -206,28 +207,13 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // returns, whatever the number: a repeat returns 0, as may a call whose first answer was lost.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.access(), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.SpaceRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
+		return calls.Make(ctx, live, methods.SpaceRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Space_revoke_Params(s).SetRef(refID)
 		})
 	}, func(results capnp.Struct) error {
 		r := wire.Space_revoke_Results(results)
 		refs = r.Refs()
-		return refusalErr(r.Refusal())
+		return calls.RefusalErr(r.Refusal())
 	})
 	return refs, err
-}
-
-// refusalErr returns an answer's refusal as an error, nil if there is none.
-func refusalErr(w wire.Refusal, err error) error {
-	if err != nil {
-		return err
-	}
-	f, err := refusalOf(w)
-	if err != nil {
-		return err
-	}
-	if f != nil {
-		return f
-	}
-	return nil
 }

@@ -1,5 +1,6 @@
 // Encoding of arguments' values: JSON text, references, and values marshalled by encoding/json,
-// with the path in a value of an error, as in payload.parts[1].text.
+// with the path in a value of an error, as in payload.parts[1].text. Texts that are not UTF-8 are
+// refused: encoding/json replaces invalid bytes, so such a text would arrive altered.
 
 package client
 
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -155,4 +157,39 @@ func walkDepth(v reflect.Value, path string, visit func(reflect.Value, string) b
 		}
 	}
 	return false
+}
+
+// replacement is what encoding/json writes for bytes that are not UTF-8. It writes a U+FFFD of
+// the text itself unescaped.
+var replacement = []byte(`\ufffd`)
+
+// checkText refuses a text that is not UTF-8.
+func checkText(name, s string) error {
+	if utf8.ValidString(s) {
+		return nil
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if head, tail := s[:len(s)-n], s[len(s)-n:]; utf8.RuneStart(tail[0]) && !utf8.FullRuneInString(tail) && utf8.ValidString(head) {
+			return fault.BadArgument.With("%s ends within a character: keep its last %d bytes for the next call", name, n)
+		}
+	}
+	if !utf8.RuneStart(s[0]) {
+		return fault.BadArgument.With("%s begins within a character: the text before it should have ended before that character", name)
+	}
+	return fault.BadArgument.With("%s is not UTF-8: encode bytes that are not text, as base64 for example", name)
+}
+
+// invalidText returns a text that is not UTF-8 in a value that encoding/json has written; nil if
+// there is none.
+func invalidText(v reflect.Value) *string {
+	var broken *string
+	walk(v, "", func(v reflect.Value, _ string) bool {
+		if v.Kind() == reflect.String {
+			if s := v.String(); !utf8.ValidString(s) {
+				broken = &s
+			}
+		}
+		return broken != nil
+	})
+	return broken
 }

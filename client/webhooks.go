@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -53,7 +54,7 @@ func NewWebhookSecret() string {
 // webhooks, AlreadyExists if another one has the id, QuotaExceeded if the session has 8.
 func (s *Session) AddWebhook(ctx context.Context, w Webhook) (info WebhookInfo, err error) {
 	err = s.call(ctx, capability.SessionRights, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.SessionAddWebhook, func(args capnp.Struct, _ *rpc.CapTable) error {
+		return calls.Make(ctx, live, methods.SessionAddWebhook, func(args capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_addWebhook_Params(args)
 			if err := p.SetId(w.ID); err != nil {
 				return err
@@ -64,7 +65,7 @@ func (s *Session) AddWebhook(ctx context.Context, w Webhook) (info WebhookInfo, 
 			if err := p.SetSecret(w.Secret); err != nil {
 				return err
 			}
-			return setTexts(p.NewKinds, w.Kinds)
+			return calls.SetTexts(p.NewKinds, w.Kinds)
 		})
 	}, func(results capnp.Struct) error {
 		r, err := wire.Session_addWebhook_Results(results).Webhook()
@@ -80,7 +81,7 @@ func (s *Session) AddWebhook(ctx context.Context, w Webhook) (info WebhookInfo, 
 // Webhooks returns the session's webhooks, in the order in which they were registered, without their secrets. Only the session's owner may (else NotAnOwner).
 func (s *Session) Webhooks(ctx context.Context) (list []WebhookInfo, err error) {
 	err = s.call(ctx, capability.SessionRights, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.SessionWebhooks, nil)
+		return calls.Make(ctx, live, methods.SessionWebhooks, nil)
 	}, func(results capnp.Struct) error {
 		found, err := wire.Session_webhooks_Results(results).Webhooks()
 		list = make([]WebhookInfo, 0, found.Len())
@@ -97,7 +98,7 @@ func (s *Session) Webhooks(ctx context.Context) (list []WebhookInfo, err error) 
 // RemoveWebhook ends a webhook. removed is false if the session has none of this id. Only the session's owner may (else NotAnOwner).
 func (s *Session) RemoveWebhook(ctx context.Context, id string) (removed bool, err error) {
 	err = s.call(ctx, capability.SessionRights, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return call(ctx, live, methods.SessionRemoveWebhook, func(args capnp.Struct, _ *rpc.CapTable) error {
+		return calls.Make(ctx, live, methods.SessionRemoveWebhook, func(args capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Session_removeWebhook_Params(args).SetId(id)
 		})
 	}, func(results capnp.Struct) error {
@@ -108,16 +109,16 @@ func (s *Session) RemoveWebhook(ctx context.Context, id string) (removed bool, e
 }
 
 func decodeWebhook(w wire.WebhookInfo) (WebhookInfo, error) {
-	var t textReader
-	info := WebhookInfo{Webhook: Webhook{ID: t.get(w.Id()), URL: t.get(w.Url())}, Ref: t.get(w.Ref()), Created: timeOf(w.Created()), Cursor: w.Cursor(),
-		Delivered: timeOf(w.Delivered()), FailingSince: timeOf(w.FailingSince()), Failures: int(w.Failures()), Error: t.get(w.Error()), Next: timeOf(w.Next()),
-		Restarted: timeOf(w.Restarted()), Ended: t.get(w.Ended()), EndedAt: timeOf(w.EndedAt())}
+	var t calls.Texts
+	info := WebhookInfo{Webhook: Webhook{ID: t.Get(w.Id()), URL: t.Get(w.Url())}, Ref: t.Get(w.Ref()), Created: timeOf(w.Created()), Cursor: w.Cursor(),
+		Delivered: timeOf(w.Delivered()), FailingSince: timeOf(w.FailingSince()), Failures: int(w.Failures()), Error: t.Get(w.Error()), Next: timeOf(w.Next()),
+		Restarted: timeOf(w.Restarted()), Ended: t.Get(w.Ended()), EndedAt: timeOf(w.EndedAt())}
 	kinds, err := w.Kinds()
 	for i := 0; err == nil && i < kinds.Len(); i++ {
-		info.Kinds = append(info.Kinds, t.get(kinds.At(i)))
+		info.Kinds = append(info.Kinds, t.Get(kinds.At(i)))
 	}
 	if err == nil {
-		err = t.err
+		err = t.Err
 	}
 	return info, err
 }

@@ -72,11 +72,6 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut, Signals: cli.CatchSignals(cancel)}, args)
 }
 
-// runContext is run with a context in place of signals.
-func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut}, args)
-}
-
 // runEnv runs one command line in an environment, reports its error, and returns its exit code.
 func runEnv(ctx context.Context, env *cli.Env, args []string) int {
 	root := newRoot(env)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"flag"
+	"io"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/cmd/mooring/internal/cli"
 	"github.com/mooring-rpc/mooring/internal/gobuild"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -27,6 +30,11 @@ func must(path string, err error) string {
 		panic(err)
 	}
 	return path
+}
+
+// runContext is run with a context in place of signals.
+func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	return runEnv(ctx, &cli.Env{In: in, Out: cli.ForTerminal(out), Err: errOut}, args)
 }
 
 func TestMain(m *testing.M) {

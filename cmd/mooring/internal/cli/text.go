@@ -40,6 +40,18 @@ func WriteTable(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
+// PrintTable ends a list: with --json it was printed already, and none says that the head has no rows below it.
+func (env *Env) PrintTable(rows [][]string, none string) error {
+	switch {
+	case env.JSON:
+		return nil
+	case len(rows) == 1:
+		fmt.Fprintln(env.Err, none)
+		return nil
+	}
+	return WriteTable(env.Out, rows)
+}
+
 // Plural formats a number of things: 1 op, 2 ops.
 func Plural(n int, label string) string {
 	switch {

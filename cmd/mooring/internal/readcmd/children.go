@@ -4,7 +4,6 @@ package readcmd
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -46,12 +45,5 @@ func listChildren(ctx context.Context, h *home.Folder, s *client.Session) error 
 			rows = append(rows, []string{child.ID, cli.FormatTime(child.Created), cli.OrDash(cli.ClipLine(child.Parent.Key))})
 		}
 	}
-	switch {
-	case h.Env.JSON:
-		return nil
-	case len(rows) == 1:
-		fmt.Fprintln(h.Env.Err, "the session has no children")
-		return nil
-	}
-	return cli.WriteTable(h.Env.Out, rows)
+	return h.Env.PrintTable(rows, "the session has no children")
 }

@@ -96,18 +96,11 @@ func listSessions(ctx context.Context, h *home.Folder, sp *client.Space, o clien
 			break
 		}
 	}
-	if h.Env.JSON {
-		return nil
+	none := "there are no sessions yet"
+	if o.Search != "" {
+		none = "no session matches"
 	}
-	if len(rows) == 1 {
-		none := "there are no sessions yet"
-		if o.Search != "" {
-			none = "no session matches"
-		}
-		fmt.Fprintln(h.Env.Err, none)
-		return nil
-	}
-	return cli.WriteTable(h.Env.Out, rows)
+	return h.Env.PrintTable(rows, none)
 }
 
 func sessionStatCmd(h *home.Folder) *cobra.Command {

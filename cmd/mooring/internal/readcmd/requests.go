@@ -95,14 +95,7 @@ func listRequests(ctx context.Context, h *home.Folder, s *client.Session, o clie
 		}
 		rows = append(rows, requestRow(r))
 	}
-	switch {
-	case h.Env.JSON:
-		return nil
-	case len(rows) == 1:
-		fmt.Fprintln(h.Env.Err, "nothing is asked")
-		return nil
-	}
-	return cli.WriteTable(h.Env.Out, rows)
+	return h.Env.PrintTable(rows, "nothing is asked")
 }
 
 // followRequests prints the present requests, then each that changes, until it is interrupted, which is not an error.

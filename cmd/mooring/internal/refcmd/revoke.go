@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -271,12 +272,9 @@ func actingRefs(ctx context.Context, h *home.Folder, c *client.Client, arg, targ
 
 // refusedAuthority reports whether another ref may have the authority that this one lacks.
 func refusedAuthority(err error) bool {
-	for _, code := range []fault.Code{fault.MissingRight, fault.NotAnOwner, fault.Denied, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.UnknownRef, fault.NotFound} {
-		if errors.Is(err, code) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]fault.Code{fault.MissingRight, fault.NotAnOwner, fault.Denied, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.UnknownRef, fault.NotFound}, func(code fault.Code) bool {
+		return errors.Is(err, code)
+	})
 }
 
 func printCut(h *home.Folder, cut client.Cut, target string, epoch bool) error {

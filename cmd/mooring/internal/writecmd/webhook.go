@@ -147,14 +147,7 @@ func listWebhooks(ctx context.Context, h *home.Folder, s *client.Session) error 
 		}
 		rows = append(rows, []string{w.ID, cli.ClipLine(w.URL), strings.Join(w.Kinds, ","), cli.SanitizeLine(state), cli.FormatTime(w.Delivered), next})
 	}
-	switch {
-	case h.Env.JSON:
-		return nil
-	case len(rows) == 1:
-		fmt.Fprintln(h.Env.Err, "the session has no webhooks")
-		return nil
-	}
-	return cli.WriteTable(h.Env.Out, rows)
+	return h.Env.PrintTable(rows, "the session has no webhooks")
 }
 
 // Webhook is a webhook as --json prints it. Times are Unix ms.

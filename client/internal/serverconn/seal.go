@@ -1,7 +1,7 @@
 // Sealed refs: the proof that redeeming one takes, and the round trip it costs. The caller gets a
 // promise at once; calls on it are sent together with the restore, and no other call waits.
 
-package client
+package serverconn
 
 import (
 	"context"
@@ -59,7 +59,7 @@ var noWait = func() context.Context {
 }()
 
 // restoreSealed is restore for a sealed ref.
-func (p *peer) restoreSealed(ref capability.Ref, redemption string) *rpc.Ref {
+func (p *Peer) restoreSealed(ref capability.Ref, redemption string) *rpc.Ref {
 	if p.key == nil {
 		return rpc.NewBroken(brokenBy(fault.Sealed.With("the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (mooring key prints it; in Go, client.Config.SealKey has the private one) and ask for a new ref")))
 	}
@@ -73,7 +73,7 @@ func (p *peer) restoreSealed(ref capability.Ref, redemption string) *rpc.Ref {
 }
 
 // challenge requests a nonce, and then the capability with the proof.
-func (p *peer) challenge(ref capability.Ref, redemption string, r *restoredRef, resolve func(*rpc.Ref, error)) {
+func (p *Peer) challenge(ref capability.Ref, redemption string, r *restoredRef, resolve func(*rpc.Ref, error)) {
 	key := liveKey(ref)
 	gateway := p.bootstrap()
 	challenge := callChallenge(noWait, gateway)
@@ -120,5 +120,5 @@ func nonceOf(challenge *rpc.Promise) ([]byte, error) {
 	return nonce, nil
 }
 
-// brokenBy returns an exception that faultOf decodes as f.
+// brokenBy returns an exception that FaultOf decodes as f.
 func brokenBy(f *fault.Error) error { return rpc.Failedf("%s", f.Reason()) }

@@ -1,7 +1,7 @@
 // That applies are written by hand as the generated code writes them, and acks
 // read as it reads them.
 
-package client
+package serverconn
 
 import (
 	"bytes"
@@ -196,7 +196,7 @@ func checkReply(t *testing.T, raw []byte, limit uint64, ops []ledger.Intent) (pl
 	if err != nil {
 		t.Fatalf("read by hand, but %v", err)
 	}
-	want, err := decodeReply(ptr.Struct(), ops)
+	want, err := DecodeReply(ptr.Struct(), ops)
 	if err != nil {
 		t.Fatalf("read by hand, but %v", err)
 	}
@@ -353,7 +353,7 @@ func BenchmarkReadReply(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			msg.ResetReadLimit(1 << 20)
-			if _, err := decodeReply(root.Struct(), ops); err != nil {
+			if _, err := DecodeReply(root.Struct(), ops); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -2,7 +2,7 @@
 // waits for an answer before the next call: restore, open, apply and subscribe are pipelined on
 // one another, so all of them are sent at once.
 
-package client
+package serverconn
 
 import (
 	"context"
@@ -13,19 +13,20 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
-	"github.com/mooring-rpc/mooring/capability"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// peer is one live connection to a server. When it ends, every capability from it is dead, and
+// Peer is one live connection to a server. When it ends, every capability from it is dead, and
 // callers start over from sturdy refs at another peer.
-type peer struct {
+type Peer struct {
 	conn       *rpc.Conn
 	gateway    *rpc.Ref
 	hostPort   string             // HOST:PORT as it was dialled
@@ -63,14 +64,14 @@ type restoredRef struct {
 	err      error         // of the answer; set before resolved is closed
 }
 
-func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
-	return &peer{conn: conn, gateway: gateway, hostPort: at, key: key, live: map[string]*restoredRef{},
+func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *Peer {
+	return &Peer{conn: conn, gateway: gateway, hostPort: at, key: key, live: map[string]*restoredRef{},
 		ended: make(chan error, 1), helloDone: make(chan struct{})}
 }
 
 // hello sends hello and reads the answer when it arrives: limits is called with the server's
 // limits. A server that speaks no common version, or does not answer, is rejected.
-func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limits)) {
+func (p *Peer) hello(ctx context.Context, agent string, limits func(ledger.Limits)) {
 	late := time.AfterFunc(helloTimeout, func() {
 		p.reject(fault.Unavailable.With("the server at %s accepts connections but does not answer", p.hostPort))
 	})
@@ -90,7 +91,7 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 			}
 		}
 		if err != nil {
-			p.reject(faultOf(err))
+			p.reject(calls.FaultOf(err))
 			return
 		}
 		p.ready.Store(true)
@@ -98,19 +99,19 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 }
 
 // readFeatures records the features that an answer to hello names.
-func (p *peer) readFeatures(hello wire.Gateway_hello_Results) {
-	var t textReader
-	p.features.Store(uint32(session.FeaturesNamed(t.list(hello.Features()))))
+func (p *Peer) readFeatures(hello wire.Gateway_hello_Results) {
+	var t calls.Texts
+	p.features.Store(uint32(session.FeaturesNamed(t.List(hello.Features()))))
 }
 
 // missing returns the features among needs that are not in use at the server, as far as is known.
-func (p *peer) missing(needs session.Features) session.Features {
+func (p *Peer) missing(needs session.Features) session.Features {
 	return needs &^ session.Features(p.features.Load())
 }
 
-// awaitFeatures returns the reason that an op that needs features cannot be sent now; it asks the
+// AwaitFeatures returns the reason that an op that needs features cannot be sent now; it asks the
 // server again, since features come into use while it runs.
-func (p *peer) awaitFeatures(ctx context.Context, needs session.Features) error {
+func (p *Peer) AwaitFeatures(ctx context.Context, needs session.Features) error {
 	if err := p.awaitHello(ctx); err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (p *peer) awaitFeatures(ctx context.Context, needs session.Features) error 
 	defer answer.Release()
 	results, _, err := answer.Wait(ctx)
 	if err != nil {
-		return p.fail(err)
+		return p.Fail(err)
 	}
 	p.readFeatures(wire.Gateway_hello_Results(results))
 	if missing := p.missing(needs); missing != 0 {
@@ -133,13 +134,13 @@ func (p *peer) awaitFeatures(ctx context.Context, needs session.Features) error 
 }
 
 // reject closes the connection to a server that cannot be used, and records why.
-func (p *peer) reject(why error) {
+func (p *Peer) reject(why error) {
 	p.rejected.CompareAndSwap(nil, &why)
 	p.conn.Close("of no use")
 }
 
 // awaitHello waits for the answer to hello: nil if the server can be used.
-func (p *peer) awaitHello(ctx context.Context) error {
+func (p *Peer) awaitHello(ctx context.Context) error {
 	select {
 	case <-p.helloDone:
 		return p.rejection()
@@ -149,7 +150,7 @@ func (p *peer) awaitHello(ctx context.Context) error {
 }
 
 // rejection returns why the server cannot be used; nil if it was not rejected.
-func (p *peer) rejection() error {
+func (p *Peer) rejection() error {
 	if bad := p.rejected.Load(); bad != nil {
 		return *bad
 	}
@@ -157,7 +158,7 @@ func (p *peer) rejection() error {
 }
 
 // discard closes a connection that no caller has been given. p may be nil.
-func (p *peer) discard() {
+func (p *Peer) discard() {
 	if p == nil {
 		return
 	}
@@ -166,16 +167,16 @@ func (p *peer) discard() {
 	p.release()
 }
 
-// fail maps a call's error: the rejection if this server was rejected, else the error as a fault.
-func (p *peer) fail(err error) error {
+// Fail maps a call's error: the rejection if this server was rejected, else the error as a fault.
+func (p *Peer) Fail(err error) error {
 	if bad := p.rejection(); bad != nil {
 		return bad
 	}
-	return faultOf(err)
+	return calls.FaultOf(err)
 }
 
 // tryReserve locks sending if that is free and a call would be sent at once.
-func (p *peer) tryReserve() bool {
+func (p *Peer) tryReserve() bool {
 	if !p.sending.TryLock() {
 		return false
 	}
@@ -186,8 +187,11 @@ func (p *peer) tryReserve() bool {
 	return false
 }
 
+// Done returns a channel that is closed when the connection has ended.
+func (p *Peer) Done() <-chan struct{} { return p.conn.Done() }
+
 // closed reports whether the connection has ended.
-func (p *peer) closed() bool {
+func (p *Peer) closed() bool {
 	select {
 	case <-p.conn.Done():
 		return true
@@ -199,7 +203,7 @@ func (p *peer) closed() bool {
 // restore returns the live capability of a ref, for the caller to release. The same one is
 // returned for as long as the connection lasts, unless maxLive others are used meanwhile, so that
 // calls through one ref keep their order. redemption is the id that the outbox saves for the ref.
-func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+func (p *Peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	if capability.Sealed(ref.ID) {
 		return p.restoreSealed(ref, redemption)
 	}
@@ -219,7 +223,7 @@ func liveKey(ref capability.Ref) string {
 // must be resolved when the batch arrives, because the batch's outcome is recorded. The error is NotYetKnown
 // for a ref that is still to be minted, as that of a session whose creation is on its way: other failures
 // are for the server to report, by the batch.
-func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) (*rpc.Ref, error) {
+func (p *Peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) (*rpc.Ref, error) {
 	live := p.restore(ctx, ref, redemption)
 	key := liveKey(ref)
 	p.mu.Lock()
@@ -234,7 +238,7 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 	}
 	select {
 	case <-r.resolved:
-		if err := faultOf(r.err); fault.CodeOf(err) == fault.NotYetKnown {
+		if err := calls.FaultOf(r.err); fault.CodeOf(err) == fault.NotYetKnown {
 			live.Release()
 			return nil, err
 		}
@@ -243,31 +247,31 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 	return live, nil
 }
 
-// reach returns the live capability of an object, for the caller to release. The error is for a session
-// that is opened through a ref, if that is not in use at the server.
-func (p *peer) reach(ctx context.Context, to access) (*rpc.Ref, error) {
-	live := p.restore(ctx, to.Ref, to.Redemption)
-	if to.opens == "" {
+// Reach returns the live capability of a ref's object or, if opens is the id of a session, of that session as it is opened through
+// the ref, for the caller to release. The error is for such a session, if that is not in use at the server.
+func (p *Peer) Reach(ctx context.Context, ref capability.Ref, redemption, opens string) (*rpc.Ref, error) {
+	live := p.restore(ctx, ref, redemption)
+	if opens == "" {
 		return live, nil
 	}
 	defer live.Release()
-	return p.openSession(ctx, to.Ref, live, to.opens)
+	return p.openSession(ctx, ref, live, opens)
 }
 
 // openSession returns the object of a session that is opened through a ref, whose live capability is outer: one
 // of its space, by the right manage, or of a session above, which reaches it.
-func (p *peer) openSession(ctx context.Context, through capability.Ref, outer *rpc.Ref, id string) (*rpc.Ref, error) {
+func (p *Peer) openSession(ctx context.Context, through capability.Ref, outer *rpc.Ref, id string) (*rpc.Ref, error) {
 	need, method := session.FeatureReach, methods.SessionOpen
 	if capability.IsSpace(through.Target()) {
 		need, method = session.FeatureManage, methods.SpaceOpen
 	}
 	if p.missing(need) != 0 {
-		if err := p.awaitFeatures(ctx, need); err != nil {
+		if err := p.AwaitFeatures(ctx, need); err != nil {
 			return nil, err
 		}
 	}
 	return p.cached("open "+id+" through "+liveKey(through), func() *rpc.Promise {
-		return call(ctx, outer, method, func(s capnp.Struct, _ *rpc.CapTable) error {
+		return calls.Make(ctx, outer, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Space_open_Params(s).SetSession(id) // Session.open's are laid out alike
 		})
 	}), nil
@@ -275,14 +279,14 @@ func (p *peer) openSession(ctx context.Context, through capability.Ref, outer *r
 
 // createSession returns the object of a session that is about to be created under a space's ref,
 // whose live capability is space.
-func (p *peer) createSession(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
+func (p *Peer) createSession(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
 	return p.cached("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
 		return callCreate(ctx, space, session, owner)
 	})
 }
 
 // cached returns the capability of a key, or calls ask for it.
-func (p *peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
+func (p *Peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
 	return p.getOrStart(key, func(r *restoredRef) (after func()) {
 		answer := ask()
 		r.cap, r.answer = answer.Cap(0), answer
@@ -292,7 +296,7 @@ func (p *peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
 
 // getOrStart returns the capability of a key, or has begin start one, and runs the after that
 // begin returns without locks held.
-func (p *peer) getOrStart(key string, begin func(r *restoredRef) (after func())) *rpc.Ref {
+func (p *Peer) getOrStart(key string, begin func(r *restoredRef) (after func())) *rpc.Ref {
 	p.mu.Lock()
 	if p.released {
 		p.mu.Unlock()
@@ -323,12 +327,12 @@ func (p *peer) getOrStart(key string, begin func(r *restoredRef) (after func()))
 }
 
 // isCurrent reports whether r is the entry of a key. mu is held.
-func (p *peer) isCurrent(key string, r *restoredRef) bool {
+func (p *Peer) isCurrent(key string, r *restoredRef) bool {
 	return p.live[key] == r || p.previous[key] == r
 }
 
 // resolveOnAnswer resolves r when its answer arrives.
-func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
+func (p *Peer) resolveOnAnswer(key string, r *restoredRef) {
 	r.answer.Notify(func() {
 		_, _, err := r.answer.Wait(context.Background())
 		p.resolve(key, r, err)
@@ -337,7 +341,7 @@ func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
 
 // resolve wakes those waiting for r, and drops a capability that failed, so that the next use
 // asks for it again.
-func (p *peer) resolve(key string, r *restoredRef, err error) {
+func (p *Peer) resolve(key string, r *restoredRef, err error) {
 	r.err = err
 	close(r.resolved)
 	if err == nil {
@@ -366,7 +370,7 @@ func (r *restoredRef) release() {
 var errConnLost = rpc.Disconnectedf("the connection was lost")
 
 // bootstrap returns the server's bootstrap object, for the caller to release.
-func (p *peer) bootstrap() *rpc.Ref {
+func (p *Peer) bootstrap() *rpc.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
@@ -376,7 +380,7 @@ func (p *peer) bootstrap() *rpc.Ref {
 }
 
 // release releases every capability, after the connection has ended.
-func (p *peer) release() {
+func (p *Peer) release() {
 	p.mu.Lock()
 	p.released = true
 	live, older := p.live, p.previous

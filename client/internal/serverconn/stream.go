@@ -1,14 +1,14 @@
-// The connection as the outbox's sender uses it (outbox.Link): a stream, which is opened without
-// waiting. A batch is sent at once, on the sender's goroutine, and its answer is delivered where it
-// arrives; only a call that would have to wait for room on the connection is sent by a goroutine of
-// the stream.
+// A stream as the outbox's sender uses it (outbox.Stream). A batch is sent at once, on the sender's goroutine, and its answer
+// is delivered where it arrives; only a call that would have to wait for room on the connection is sent by a goroutine of the
+// stream.
 
-package client
+package serverconn
 
 import (
 	"context"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
@@ -19,21 +19,11 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// link is a client as its own sender uses it.
-type link struct{ *Client }
+var _ outbox.Stream = (*Stream)(nil)
 
-var _ outbox.Link = link{}
-
-// OpenStream implements outbox.Link.
-func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.Stream, error) {
-	through := req.Ref
-	if req.SpaceRef != nil {
-		through = *req.SpaceRef
-	}
-	p, err := c.peer(ctx, through)
-	if err != nil {
-		return nil, err
-	}
+// OpenStream opens a stream of a session that is reached through a ref. It waits for nothing but the refs that the batches name,
+// and a server that may not know how to reach the session. The stream lasts as long as life; the caller starts its run.
+func (p *Peer) OpenStream(ctx, life context.Context, through capability.Ref, req outbox.StreamRequest) (_ *Stream, err error) {
 	target := p.restore(ctx, through, req.Redemptions[through.ID])
 	defer func() {
 		if target != nil {
@@ -66,14 +56,12 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 			held = append(held, live)
 		}
 	}
-	s := newStream(c.ctx, p, callOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held)
-	c.tasks.Go(s.run)
-	return s, nil
+	return newStream(life, p, CallOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held), nil
 }
 
-// stream is one open stream on one connection.
-type stream struct {
-	peer     *peer
+// Stream is one open stream on one connection.
+type Stream struct {
+	peer     *Peer
 	opened   *rpc.Promise
 	live     *rpc.Ref
 	liveRefs []*rpc.Ref
@@ -110,8 +98,8 @@ type pendingCall struct {
 	done   func(outbox.Reply)
 }
 
-func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Ref) *stream {
-	s := &stream{
+func newStream(ctx context.Context, p *Peer, opened *rpc.Promise, held []*rpc.Ref) *Stream {
+	s := &Stream{
 		peer: p, opened: opened, live: opened.Cap(0), liveRefs: held,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -120,30 +108,30 @@ func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Re
 }
 
 // Apply implements outbox.Stream.
-func (s *stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
+func (s *Stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
 	s.submit(streamCall{batch: b, needs: opargs.FeaturesOf(b.Ops), done: done})
 }
 
 // Acknowledge implements outbox.Stream.
-func (s *stream) Acknowledge(through uint64) { s.submit(streamCall{through: through}) }
+func (s *Stream) Acknowledge(through uint64) { s.submit(streamCall{through: through}) }
 
 // Opened implements outbox.Stream.
-func (s *stream) Opened(ctx context.Context) (lastSeq uint64, err error) {
+func (s *Stream) Opened(ctx context.Context) (lastSeq uint64, err error) {
 	results, _, err := s.opened.Wait(ctx)
 	if err != nil {
-		return 0, s.peer.fail(err)
+		return 0, s.peer.Fail(err)
 	}
 	return wire.Session_openStream_Results(results).LastSeq(), nil
 }
 
 // Done implements outbox.Stream.
-func (s *stream) Done() <-chan struct{} { return s.done }
+func (s *Stream) Done() <-chan struct{} { return s.done }
 
 // Close implements outbox.Stream.
-func (s *stream) Close() { s.close() }
+func (s *Stream) Close() { s.close() }
 
 // submit sends w, or queues it if sending would block.
-func (s *stream) submit(w streamCall) {
+func (s *Stream) submit(w streamCall) {
 	s.mu.Lock()
 	switch {
 	case s.ended && w.batch == nil:
@@ -172,7 +160,7 @@ func (s *stream) submit(w streamCall) {
 }
 
 // wakeUp wakes run.
-func (s *stream) wakeUp() {
+func (s *Stream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -180,22 +168,22 @@ func (s *stream) wakeUp() {
 }
 
 // send makes one call. The caller has set sending.
-func (s *stream) send(w streamCall) {
+func (s *Stream) send(w streamCall) {
 	if w.batch == nil {
-		answer := callAcknowledge(s.ctx, s.live, w.through)
+		answer := CallAcknowledge(s.ctx, s.live, w.through)
 		answer.Notify(answer.Release)
 		return
 	}
-	answer := callApply(s.ctx, s.live, w.batch, s.liveRefs)
+	answer := CallApply(s.ctx, s.live, w.batch, s.liveRefs)
 	s.mu.Lock()
 	s.unanswered = append(s.unanswered, pendingCall{answer: answer, ops: w.batch.Ops, done: w.done})
 	s.mu.Unlock()
 	answer.Notify(s.deliverAnswers)
 }
 
-// run sends queued calls until the stream or its connection ends, and releases everything when the
+// Run sends queued calls until the stream or its connection ends, and releases everything when the
 // last answer is delivered.
-func (s *stream) run() {
+func (s *Stream) Run() {
 	for more := true; more; {
 		s.flush()
 		select {
@@ -230,7 +218,7 @@ func (s *stream) run() {
 }
 
 // flush sends the queue, unless another goroutine is sending: that one wakes run.
-func (s *stream) flush() {
+func (s *Stream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.sending && len(s.queue) > 0 {
@@ -253,11 +241,11 @@ func (s *stream) flush() {
 }
 
 // awaitFeatures returns the reason that a batch that needs features cannot be sent.
-func (s *stream) awaitFeatures(needs session.Features) error {
+func (s *Stream) awaitFeatures(needs session.Features) error {
 	if s.peer.missing(needs) == 0 {
 		return nil
 	}
-	err := s.peer.awaitFeatures(s.ctx, needs)
+	err := s.peer.AwaitFeatures(s.ctx, needs)
 	if err != nil && s.ctx.Err() != nil {
 		return s.closedErr()
 	}
@@ -265,7 +253,7 @@ func (s *stream) awaitFeatures(needs session.Features) error {
 }
 
 // deliverAnswers delivers the answers that have arrived, in the order of the calls.
-func (s *stream) deliverAnswers() {
+func (s *Stream) deliverAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.delivering {
@@ -287,7 +275,7 @@ func (s *stream) deliverAnswers() {
 }
 
 // deliver delivers one answer.
-func (s *stream) deliver(a pendingCall) {
+func (s *Stream) deliver(a pendingCall) {
 	defer fatal.OnPanic()
 	a.done(s.reply(a))
 	if a.answer != nil {
@@ -296,7 +284,7 @@ func (s *stream) deliver(a pendingCall) {
 }
 
 // isAnswered reports whether there is an answer, or none will be waited for.
-func (s *stream) isAnswered(answer *rpc.Promise) bool {
+func (s *Stream) isAnswered(answer *rpc.Promise) bool {
 	if answer == nil || s.ctx.Err() != nil {
 		return true
 	}
@@ -309,7 +297,7 @@ func (s *stream) isAnswered(answer *rpc.Promise) bool {
 }
 
 // reply returns one answer, which has arrived.
-func (s *stream) reply(a pendingCall) outbox.Reply {
+func (s *Stream) reply(a pendingCall) outbox.Reply {
 	if a.answer == nil {
 		if a.err == nil {
 			a.err = s.closedErr()
@@ -321,26 +309,23 @@ func (s *stream) reply(a pendingCall) outbox.Reply {
 		if s.ctx.Err() != nil {
 			err = s.closedErr()
 		}
-		return outbox.Reply{Err: s.peer.fail(err)}
+		return outbox.Reply{Err: s.peer.Fail(err)}
 	}
-	var r *reply
+	var outcomes []ledger.Outcome
 	plain, read := a.answer.PlainResults()
 	if read {
-		r, read = decodeReplyFast(plain, a.ops)
+		outcomes, read = decodeReplyFast(plain, a.ops)
 	}
 	if read {
 		s.peer.fastPathAcks.Add(1)
 	} else {
-		r, err = decodeReply(results, a.ops)
+		outcomes, err = DecodeReply(results, a.ops)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return outbox.Reply{Err: err}
-	case r.refusal != nil:
-		return outbox.Reply{Err: r.refusal}
 	}
-	return outbox.Reply{Outcomes: r.outcomes}
+	return outbox.Reply{Outcomes: outcomes}
 }
 
 // closedErr returns the error of an Apply that has no answer to wait for.
-func (s *stream) closedErr() error { return fault.Disconnected.With("the stream was closed") }
+func (s *Stream) closedErr() error { return fault.Disconnected.With("the stream was closed") }

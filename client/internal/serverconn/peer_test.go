@@ -1,6 +1,6 @@
 // What a connection's capabilities are kept for, and how many.
 
-package client
+package serverconn
 
 import (
 	"testing"

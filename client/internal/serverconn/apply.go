@@ -2,7 +2,7 @@
 // fast path, in one piece, where the generated code allocates pointer by pointer; a batch that
 // refers to results or depends on other ops is left to that code.
 
-package client
+package serverconn
 
 import (
 	"context"
@@ -11,15 +11,16 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	"github.com/mooring-rpc/mooring/client/internal/calls"
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// callApply sends a batch; held are the live sessions that its ops refer to.
-func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
-	return call(ctx, stream, methods.StreamApply, func(s capnp.Struct, caps *rpc.CapTable) error {
+// CallApply sends a batch; held are the live sessions that its ops refer to.
+func CallApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
+	return calls.Make(ctx, stream, methods.StreamApply, func(s capnp.Struct, caps *rpc.CapTable) error {
 		if err := fillBatch(wire.Stream_apply_Params(s), b); err != nil {
 			return err
 		}
