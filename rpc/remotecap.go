@@ -234,7 +234,7 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 		if n == node(r) {
 			return true
 		}
-		if t, ok := n.(*remoteCap); ok && t.state == capEmbargoed && t.conn == co.conn {
+		if t, ok := n.(*remoteCap); ok && t.conn == co.conn && t.state == capEmbargoed { // another connection's state has a lock of its own
 			n = t.target.node
 		} else if n = co.followPromise(n); n == nil {
 			return false

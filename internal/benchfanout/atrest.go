@@ -18,8 +18,8 @@ type atRest struct {
 	rest        time.Duration
 }
 
-// restSpan is twice what package gctune needs to see that a process rests, and more.
-const restSpan = 12 * time.Second
+// restSpan is what package gctune needs to see that a process rests, and to collect four times.
+const restSpan = 25 * time.Second
 
 // warmed are connections that come and go before, so that what is made once does not count; initial are the events that
 // each gets.

@@ -70,12 +70,13 @@ func applyMemoryLimit() uint64 {
 
 // The names in runtime/metrics.
 const (
-	allocs  = "/gc/heap/allocs:bytes" // ever allocated
-	live    = "/gc/heap/live:bytes"   // found alive by the last collection
-	stacks  = "/gc/scan/stack:bytes"  // looked through by the last collection
-	globals = "/gc/scan/globals:bytes"
-	cycles  = "/gc/cycles/total:gc-cycles" // collections so far
-	percent = "/gc/gogc:percent"           // by so much of what lives the heap may grow
+	allocs      = "/gc/heap/allocs:bytes" // ever allocated
+	live        = "/gc/heap/live:bytes"   // found alive by the last collection
+	stacks      = "/gc/scan/stack:bytes"  // looked through by the last collection
+	globals     = "/gc/scan/globals:bytes"
+	stacksInUse = "/memory/classes/heap/stacks:bytes"
+	cycles      = "/gc/cycles/total:gc-cycles" // collections so far
+	percent     = "/gc/gogc:percent"           // by so much of what lives the heap may grow
 )
 
 func read(name string) uint64 {

@@ -2,6 +2,7 @@ package gctune
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 )
 
@@ -29,4 +30,46 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(keep)
+}
+
+// Stacks that were large are small in the end, though one collection only halves them.
+func TestStacksAreGivenBackAtRest(t *testing.T) {
+	const goroutines = 1000
+	r := idle{before: read(allocs)}
+	r.collectIfIdle()
+	before := read(stacksInUse)
+	stop, deep, ended := make(chan struct{}), sync.WaitGroup{}, sync.WaitGroup{}
+	for range goroutines {
+		deep.Add(1)
+		ended.Go(func() {
+			deepen(60)
+			deep.Done()
+			<-stop
+		})
+	}
+	deep.Wait()
+	if grown := (read(stacksInUse) - before) / goroutines; grown < 16<<10 {
+		t.Errorf("they have %d bytes each", grown)
+	}
+	keep := make([]byte, minGarbageBytes)
+	runtime.KeepAlive(keep)
+	for range 5 {
+		r.collectIfIdle()
+	}
+	if left := (read(stacksInUse) - before) / goroutines; left > 5<<10 {
+		t.Errorf("they keep %d bytes each", left)
+	}
+	close(stop)
+	ended.Wait()
+}
+
+// deepen uses n times 256 bytes of the stack, and more.
+//
+//go:noinline
+func deepen(n int) byte {
+	var b [256]byte
+	if n > 0 {
+		b[n] = deepen(n - 1)
+	}
+	return b[n]
 }

@@ -138,25 +138,42 @@ func (l *Loop) CountHit(limit Limit) { l.hits.Add(limit) }
 // Run reads and serves until the connection ends and all its goroutines have, and returns why it ended: ctx's error if that
 // ended first. The lock is not held. Call it once.
 func (l *Loop) Run(ctx context.Context) error {
+	if stop := l.begin(ctx); stop != nil {
+		defer stop()
+		l.read(0)
+	}
+	return l.awaitEnd()
+}
+
+// begin starts what watches the connection, and returns what stops that; nil if it has ended already. The lock is not held.
+func (l *Loop) begin(ctx context.Context) (stop func()) {
 	l.mu.Lock()
 	if l.running {
 		l.mu.Unlock()
 		panic("Conn.Run called twice")
 	}
 	l.running = true
-	if !l.ended {
-		l.workers++
-		l.codec.UnlockAndRun()
-		l.restartSilence()
-		stop := context.AfterFunc(ctx, func() {
-			l.End(Ending{Err: ctx.Err(), Code: CloseGoingAway, Reason: "going away", Flush: true})
-		})
-		defer stop()
-		watch := l.startKeepalive()
-		defer watch.Stop()
-		l.read()
-		l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return nil
 	}
+	l.workers++
+	l.codec.UnlockAndRun()
+	l.restartSilence()
+	stopCtx := context.AfterFunc(ctx, func() {
+		l.End(Ending{Err: ctx.Err(), Code: CloseGoingAway, Reason: "going away", Flush: true})
+	})
+	watch := l.startKeepalive()
+	return func() {
+		stopCtx()
+		watch.Stop()
+	}
+}
+
+// awaitEnd returns, when all goroutines have ended, why the connection has. The lock is not held.
+func (l *Loop) awaitEnd() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for !l.finished {
 		for l.workers > 0 {
 			l.workersDone.Wait()
@@ -172,9 +189,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.stallTimer.Stop()
 	l.holdTimer.Stop()
 	l.flushTimer.Stop()
-	err := l.ending.Err
-	l.mu.Unlock()
-	return err
+	return l.ending.Err
 }
 
 // Spawn runs f in a goroutine that Run waits for; false once the connection has ended. The lock is not held.

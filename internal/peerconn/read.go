@@ -14,6 +14,7 @@ type Reading struct {
 	Found []Task
 
 	claimed bool // this reader delivers
+	gen     int  // its number
 }
 
 // ClaimDelivery makes the reader the one that delivers, before a message is handled without the lock: what others post
@@ -30,61 +31,61 @@ func (l *Loop) ClaimDelivery(r *Reading) bool {
 }
 
 // read reads messages and delivers the calls in them, until the connection ends or another reader has taken over while
-// this one was delivering.
-func (l *Loop) read() {
+// this one was delivering; gen is its number. A connection at rest waits here, on a stack of its own: little is on it.
+func (l *Loop) read(gen int) {
 	defer l.WorkerDone()
-	l.mu.Lock()
-	gen := l.readerGen
-	l.mu.Unlock()
-	var r Reading
-	for {
+	r := &Reading{gen: gen}
+	for more := true; more; {
 		batch, err := l.codec.Read()
-		l.lockAfter(err)
-		if l.ended {
-			l.codec.UnlockAndRun()
-			return
-		}
-		l.heard()
-		l.lastMessage.Store(l.lastActivity.Load())
-		l.codec.Receive(batch, &r)
-		if !r.claimed && len(l.out.Tasks) > 0 {
-			l.ClaimDelivery(&r)
-		}
-		if r.claimed {
-			r.claimed = false
-			if len(r.Found)+len(l.out.Tasks) > 0 {
-				l.readerBusy = true
-				if !l.holdWrites { // handling the message took too long already
-					l.holdTimer.Set(maxHold)
-				}
-				l.codec.UnlockAndRun()
-				l.deliver(r.Found, true)
-				if r.Found = r.Found[:0]; cap(r.Found) > 64 {
-					r.Found = nil
-				}
-				l.mu.Lock()
-			} else {
-				l.delivering = false
-			}
-		}
-		if l.readerGen == gen {
-			l.readerBusy = false
-			if !l.holdWrites {
-				l.holdTimer.Clear()
-			} else if !l.moreToRead() {
-				l.holdWrites = false
-				l.writeFromReader()
-				if l.readerGen == gen { // else it is another reader's
-					l.holdTimer.Clear()
-				}
-			}
-		}
-		done := l.ended || l.readerGen != gen
+		more = l.handle(r, batch, err)
+	}
+}
+
+// handle handles what was read; false when the reader is to end.
+func (l *Loop) handle(r *Reading, batch []byte, err error) (more bool) {
+	l.lockAfter(err)
+	if l.ended {
 		l.codec.UnlockAndRun()
-		if done {
-			return
+		return false
+	}
+	l.heard()
+	l.lastMessage.Store(l.lastActivity.Load())
+	l.codec.Receive(batch, r)
+	if !r.claimed && len(l.out.Tasks) > 0 {
+		l.ClaimDelivery(r)
+	}
+	if r.claimed {
+		r.claimed = false
+		if len(r.Found)+len(l.out.Tasks) > 0 {
+			l.readerBusy = true
+			if !l.holdWrites { // handling the message took too long already
+				l.holdTimer.Set(maxHold)
+			}
+			l.codec.UnlockAndRun()
+			l.deliver(r.Found, true)
+			if r.Found = r.Found[:0]; cap(r.Found) > 64 {
+				r.Found = nil
+			}
+			l.mu.Lock()
+		} else {
+			l.delivering = false
 		}
 	}
+	if l.readerGen == r.gen {
+		l.readerBusy = false
+		if !l.holdWrites {
+			l.holdTimer.Clear()
+		} else if !l.moreToRead() {
+			l.holdWrites = false
+			l.writeFromReader()
+			if l.readerGen == r.gen { // else it is another reader's
+				l.holdTimer.Clear()
+			}
+		}
+	}
+	more = !l.ended && l.readerGen == r.gen
+	l.codec.UnlockAndRun()
+	return more
 }
 
 // moreToRead reports whether the reader has another message, so that a little pending output can leave with its answer.
@@ -98,7 +99,7 @@ func (l *Loop) replaceReader() {
 		l.readerBusy, l.holdWrites = false, false
 		l.readerGen++
 		l.workers++
-		go l.read()
+		go l.read(l.readerGen)
 	}
 }
 

@@ -163,13 +163,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 // pool; it is nil when n is 0. Only where NonBlocking is true.
 func (c *Conn) ReadPooled(pool *sync.Pool) (b *[]byte, n int, err error) {
 	c.pool = pool
-	defer func() { c.pool, c.pooled = nil, nil }()
 	n, err = c.read()
-	if n == 0 && c.pooled != nil {
-		pool.Put(c.pooled)
-		c.pooled = nil
+	b = c.pooled
+	c.pool, c.pooled = nil, nil
+	if n == 0 && b != nil {
+		pool.Put(b)
+		b = nil
 	}
-	return c.pooled, n, err
+	return b, n, err
 }
 
 // read polls for input, and waits for it if need be.

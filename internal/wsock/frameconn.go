@@ -30,6 +30,7 @@ type frameConn struct {
 	readErr     error        // to be returned to the library
 	onActivity  func()       // called when input has arrived; may be nil
 	delivered   frameTracker // of the frames returned to the library
+	pings       pings
 
 	mu         sync.Mutex // held by a writer for whole frames
 	unwritten  []byte     // rest of a frame that is partly written
@@ -46,7 +47,10 @@ func newFrameConn(below *socket.Conn, early []byte) *frameConn {
 	return l
 }
 
-func (l *frameConn) Close() error { return l.inner.Close() }
+func (l *frameConn) Close() error {
+	l.pings.close()
+	return l.inner.Close()
+}
 
 // Read returns the rest of the present frame, or the next one, to the library.
 func (l *frameConn) Read(p []byte) (int, error) {
@@ -122,8 +126,9 @@ func (l *frameConn) drop(n int) {
 	}
 }
 
-// wholeMessage finds an unfragmented message, completely read, of at most this many bytes. Everything else (control frames,
-// fragmented messages, violations of the protocol) is for the library. masked is whether the peer's frames must be masked.
+// wholeMessage finds an unfragmented message, completely read, of at most this many bytes. Everything else but whole pings and
+// pongs (handleControl) is for the library: fragmented messages, close frames, violations of the protocol. masked is whether
+// the peer's frames must be masked.
 func (l *frameConn) wholeMessage(masked bool, most int) (h header, ok bool) {
 	if !l.delivered.atBoundary() {
 		return h, false
@@ -135,17 +140,21 @@ func (l *frameConn) wholeMessage(masked bool, most int) (h header, ok bool) {
 // readMore reads on until there is more of a message that may be unfragmented and of at most this many bytes; false when
 // the library has to read.
 func (l *frameConn) readMore(masked bool, most int) bool {
-	if l.readErr != nil || !l.delivered.atBoundary() {
+	switch {
+	case l.readErr != nil || !l.delivered.atBoundary():
 		return false
-	}
-	if len(l.unread) == 0 {
+	case len(l.unread) == 0:
 		l.readErr = l.fill()
 		return l.readErr == nil
-	}
-	if !l.moreWaiting { // the rest may take time, and is not waited for with a large buffer
+	case !l.moreWaiting: // the rest may take time, and is not waited for with a large buffer
 		return false
 	}
-	if h, ok := parseHeader(l.unread); ok && (!h.message(masked, most) || h.size+int(h.length) > readBufBytes || h.size+int(h.length) <= len(l.unread)) {
+	return l.readRest(masked, most)
+}
+
+// readRest is readMore where a message has begun, and there is more to read.
+func (l *frameConn) readRest(masked bool, most int) bool {
+	if h, ok := parseHeader(l.unread); ok && (!h.message(masked, most) && !h.control(masked) || h.size+int(h.length) > readBufBytes || h.size+int(h.length) <= len(l.unread)) {
 		return false
 	}
 	if l.readBuf == nil {

@@ -21,6 +21,12 @@ func (h *header) message(masked bool, most int) bool {
 	return (h.first == fin|text || h.first == fin|binary) && h.masked == masked && h.length <= uint64(most)
 }
 
+// control reports whether the frame is a valid ping or pong.
+func (h *header) control(masked bool) bool {
+	const fin = 0x80
+	return (h.first == fin|opcodePing || h.first == fin|opcodePong) && h.masked == masked && h.length <= maxControl
+}
+
 // parseHeader reads a header; false if b does not contain all of it.
 func parseHeader(b []byte) (h header, ok bool) {
 	if len(b) < 2 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -82,16 +83,24 @@ func TestBytesAfterTheResponse(t *testing.T) {
 	}
 }
 
-// What cannot be written at once is written before all that follows, be it nothing or a ping of the library's, and nobody
+// What cannot be written at once is written before all that follows, be it nothing or a ping, and nobody
 // waited for it.
 func TestTryWrite(t *testing.T) {
 	server, client := connected(t, (*httptest.Server).Start)
 	for name, ends := range map[string][2]*Conn{"server": {server, client}, "client": {client, server}} {
-		for then, follow := range map[string]func(ctx context.Context, c *Conn) error{
-			"nothing": func(_ context.Context, c *Conn) error {
-				return c.Write(context.Background(), websocket.MessageBinary)
+		for then, follow := range map[string]func(from, to *Conn) error{
+			"nothing": func(from, _ *Conn) error { return from.Write(context.Background(), websocket.MessageBinary) },
+			"a ping": func(from, to *Conn) error {
+				read := make(chan struct{})
+				go func() { // the pong, and then a message
+					defer close(read)
+					_, _, _ = from.Read(context.Background())
+				}()
+				err := from.Ping(t.Context())
+				err = errors.Join(err, to.Write(context.Background(), websocket.MessageBinary, nil))
+				<-read
+				return err
 			},
-			"a ping": func(ctx context.Context, c *Conn) error { return c.Ping(ctx) }, // nobody reads the answer
 		} {
 			t.Run(name+" and "+then, func(t *testing.T) { writeInParts(t, ends[0], ends[1], follow) })
 		}
@@ -107,7 +116,7 @@ func TestTryWrite(t *testing.T) {
 	}
 }
 
-func writeInParts(t *testing.T, from, to *Conn, follow func(ctx context.Context, c *Conn) error) {
+func writeInParts(t *testing.T, from, to *Conn, follow func(from, to *Conn) error) {
 	message := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 10_000) }
 	n := 0
 	for ; ; n++ {
@@ -122,27 +131,28 @@ func writeInParts(t *testing.T, from, to *Conn, follow func(ctx context.Context,
 	if tried, _, err := from.TryWrite(websocket.MessageBinary, message(0)); tried || err != nil {
 		t.Errorf("tried within a message, %v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		_ = follow(ctx, from) // the ping is given up
-	}()
+	followed := make(chan error, 1)
+	go func() { followed <- follow(from, to) }()
 	for i := range n + 1 {
 		kind, b, err := to.Read(context.Background())
 		if err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, message(i)) {
 			t.Fatalf("message %d of %d: %d bytes, %v", i, n+1, len(b), err)
 		}
 	}
-	cancel()
-	<-followed
+	read := make(chan struct{})
+	go func() { // the ping, if there is one, and what comes after it
+		defer close(read)
+		if kind, b, err := to.Read(context.Background()); kind != websocket.MessageText || string(b) != "after" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}()
+	if err := <-followed; err != nil {
+		t.Error(err)
+	}
 	if tried, done, err := from.TryWrite(websocket.MessageText, []byte("after")); !tried || !done || err != nil {
 		t.Errorf("all is read, and trying gives %t, %t, %v", tried, done, err)
 	}
-	if kind, b, err := to.Read(context.Background()); kind != websocket.MessageText || string(b) != "after" {
-		t.Errorf("%q, %v", b, err)
-	}
+	<-read
 }
 
 // tripper is a transport of HTTP of which nothing is known.

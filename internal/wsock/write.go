@@ -1,4 +1,4 @@
-// Writing messages: the frames are made here, so that many leave in one system call. Control frames are the library's.
+// Writing messages: the frames are made here, so that many leave in one system call. Close frames are the library's.
 
 package wsock
 
@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// frameBytes is how many bytes of a message go into one frame: a large message leaves in several, and the library's control
+	// frameBytes is how many bytes of a message go into one frame: a large message leaves in several, and control
 	// frames (pings, and pongs) leave in between. Progress is also reported in between, which a slow peer may take minutes to
 	// make.
 	frameBytes = 64 << 10
@@ -57,6 +57,10 @@ func (c *Conn) inPlace(m []byte) bool {
 // Write sends messages, in order and together. The bytes may be reused when it returns. If ctx ends meanwhile the
 // connection is closed.
 func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages ...[]byte) error {
+	return c.write(ctx, opcodeOf(kind), messages...)
+}
+
+func (c *Conn) write(ctx context.Context, opcode byte, messages ...[]byte) error {
 	if ctx.Done() != nil {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -73,7 +77,7 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 	w.err = c.frameConn.writeRest()
 	for _, m := range messages {
 		w.inPlace = c.inPlace(m)
-		w.message(opcodeOf(kind), m)
+		w.message(opcode, m)
 	}
 	w.flush()
 	c.frameConn.mu.Unlock()

@@ -4,12 +4,12 @@
 //
 // # Lock order
 //
-//	frameConn.reading and frameConn.mu, neither under the other
+//	frameConn.reading, then frameConn.mu (without waiting for it), then pings.mu
 //
 // # Bounds
 //
 // SetReadLimit or TruncateAt bounds a received message, SetAdmitRead its buffer; frameBytes and writeBytes bound the write
-// buffer, and handshakeTime bounds Close.
+// buffer, handshakeTime bounds Close, and pongs that have to wait are one at a time, of one goroutine.
 package wsock
 
 import (
@@ -54,6 +54,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, 
 	}
 	grab := &hijackWrapper{ResponseWriter: w}
 	ws, err := websocket.Accept(grab, r, &websocket.AcceptOptions{
+		OnPongReceived:  c.pong,
 		Subprotocols:    opts.Subprotocols,
 		OriginPatterns:  opts.OriginPatterns,
 		CompressionMode: websocket.CompressionDisabled,
@@ -83,6 +84,7 @@ func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Respo
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c := &Conn{remote: url}
 	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+		OnPongReceived:  c.pong,
 		HTTPClient:      &client,
 		HTTPHeader:      opts.Header,
 		Subprotocols:    opts.Subprotocols,
@@ -320,14 +322,25 @@ func (c *Conn) grow(b []byte) ([]byte, error) {
 }
 
 // next reads a message without the library: one already received or, if it may wait, the next, unless that is fragmented.
+// Connections at rest wait here, each on a stack of its own: little is on it.
 func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
-	l, masked, most := c.frameConn, !c.client, c.maxMessage()
+	l := c.frameConn
 	l.reading.Lock()
 	defer l.reading.Unlock()
-	h, ok := l.wholeMessage(masked, most)
-	for !ok && wait && l.readMore(masked, most) {
-		h, ok = l.wholeMessage(masked, most)
+	for {
+		if kind, b, ok = c.takeMessage(); ok {
+			return kind, b, true
+		}
+		if !c.handleControl() && !(wait && l.readMore(!c.client, c.maxMessage())) {
+			return 0, nil, false
+		}
 	}
+}
+
+// takeMessage returns the next message if it has been received. frameConn.reading is held.
+func (c *Conn) takeMessage() (kind websocket.MessageType, b []byte, ok bool) {
+	l := c.frameConn
+	h, ok := l.wholeMessage(!c.client, c.maxMessage())
 	if !ok {
 		return 0, nil, false
 	}
@@ -363,9 +376,6 @@ func (c *Conn) Buffered() bool {
 	_, ok := c.frameConn.wholeMessage(!c.client, c.maxMessage())
 	return ok
 }
-
-// Ping asks the peer for a sign of life and waits for it. A goroutine must be reading meanwhile.
-func (c *Conn) Ping(ctx context.Context) error { return c.ws.Ping(ctx) }
 
 // handshakeTime is how long the peer may take to answer a close frame.
 const handshakeTime = time.Second

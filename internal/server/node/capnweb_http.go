@@ -57,7 +57,14 @@ func (s *Server) ServeCapnweb(t capnweb.Transport) error {
 // closeTryAgain is the WebSocket status of a server that accepts no connections now.
 const closeTryAgain = 1013
 
+// serveCapnwebConn serves one connection until it ends, with as little on the stack as serve.
 func (s *Server) serveCapnwebConn(t capnweb.Transport) {
+	conn, p := s.connectCapnweb(t)
+	_ = conn.Run(s.connCtx) // it has logged its error
+	p.close()
+}
+
+func (s *Server) connectCapnweb(t capnweb.Transport) (*capnweb.Conn, *capnwebPeer) {
 	p := s.newCapnwebPeer(t.RemoteAddr())
 	conn := capnweb.NewConn(t, p.config())
 	p.conn.Store(conn)
@@ -65,8 +72,7 @@ func (s *Server) serveCapnwebConn(t capnweb.Transport) {
 	if s.connections.IsDraining() { // drain may have missed the connection
 		conn.Close("the server is stopping")
 	}
-	_ = conn.Run(s.connCtx) // it has logged its error
-	p.close()
+	return conn, p
 }
 
 // serveBatch answers one batch. It has a time limit of its own: the HTTP server's is for requests

@@ -85,9 +85,17 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 	return nil
 }
 
+// serve serves one connection until it ends. What it does before and after is in functions of their own: their variables would
+// take room on the stack of each connection that waits.
 func (s *Server) serve(t rpc.Transport) {
-	in := s.intake.Open(admission.AddressOf(t.RemoteAddr()))
+	conn, in := s.connect(t)
 	defer in.Close()
+	_ = conn.Run(s.connCtx) // it has logged its error
+	s.disconnected(conn)
+}
+
+func (s *Server) connect(t rpc.Transport) (*rpc.Conn, *intake.Peer) {
+	in := s.intake.Open(admission.AddressOf(t.RemoteAddr()))
 	l := s.objects.NewConnState(t.RemoteAddr(), in)
 	conn := rpc.NewConn(t, rpc.Config{Bootstrap: s.objects.Gateway(l), Limits: s.liveConfig.Load().RPC,
 		Logger: s.connLog, LimitHits: &s.rpcLimitHits, Intake: in})
@@ -98,12 +106,15 @@ func (s *Server) serve(t rpc.Transport) {
 	if s.connections.IsDraining() { // drain may have missed the connection
 		conn.Close("the server is stopping")
 	}
-	_ = conn.Run(s.connCtx) // it has logged its error
+	return conn, in
+}
+
+func (s *Server) disconnected(conn *rpc.Conn) {
 	s.authThrottle.DropConn(conn)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.conns, conn)
 	s.closedTraffic.add(conn.Stats())
-	s.mu.Unlock()
 }
 
 // MemoryBudgets returns the budgets for what peers send, for HTTP handlers that read bodies: messages of
