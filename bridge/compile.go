@@ -394,37 +394,29 @@ func (f *fieldPlan) defaults(v schema.Value, explicit bool) (err error) {
 	return err
 }
 
+// plainTypes are the types that are the same in every schema.
+var plainTypes = map[schema.Type_Which]typePlan{
+	schema.Type_Which_void:    {kind: kindVoid},
+	schema.Type_Which_bool:    {kind: kindBool, bits: 1},
+	schema.Type_Which_int8:    {kind: kindInt, bits: 8, signed: true},
+	schema.Type_Which_int16:   {kind: kindInt, bits: 16, signed: true},
+	schema.Type_Which_int32:   {kind: kindInt, bits: 32, signed: true},
+	schema.Type_Which_int64:   {kind: kindInt, bits: 64, signed: true},
+	schema.Type_Which_uint8:   {kind: kindInt, bits: 8},
+	schema.Type_Which_uint16:  {kind: kindInt, bits: 16},
+	schema.Type_Which_uint32:  {kind: kindInt, bits: 32},
+	schema.Type_Which_uint64:  {kind: kindInt, bits: 64},
+	schema.Type_Which_float32: {kind: kindFloat, bits: 32},
+	schema.Type_Which_float64: {kind: kindFloat, bits: 64},
+	schema.Type_Which_text:    {kind: kindText},
+	schema.Type_Which_data:    {kind: kindData},
+}
+
 func (c *compiler) typeOf(t schema.Type, in brand) (p typePlan, err error) {
-	number := func(bits uint8, signed bool) typePlan { return typePlan{kind: kindInt, bits: bits, signed: signed} }
+	if plain, ok := plainTypes[t.Which()]; ok {
+		return plain, nil
+	}
 	switch t.Which() {
-	case schema.Type_Which_void:
-		return typePlan{kind: kindVoid}, nil
-	case schema.Type_Which_bool:
-		return typePlan{kind: kindBool, bits: 1}, nil
-	case schema.Type_Which_int8:
-		return number(8, true), nil
-	case schema.Type_Which_int16:
-		return number(16, true), nil
-	case schema.Type_Which_int32:
-		return number(32, true), nil
-	case schema.Type_Which_int64:
-		return number(64, true), nil
-	case schema.Type_Which_uint8:
-		return number(8, false), nil
-	case schema.Type_Which_uint16:
-		return number(16, false), nil
-	case schema.Type_Which_uint32:
-		return number(32, false), nil
-	case schema.Type_Which_uint64:
-		return number(64, false), nil
-	case schema.Type_Which_float32:
-		return typePlan{kind: kindFloat, bits: 32}, nil
-	case schema.Type_Which_float64:
-		return typePlan{kind: kindFloat, bits: 64}, nil
-	case schema.Type_Which_text:
-		return typePlan{kind: kindText}, nil
-	case schema.Type_Which_data:
-		return typePlan{kind: kindData}, nil
 	case schema.Type_Which_enum:
 		p = typePlan{kind: kindEnum, bits: 16}
 		p.names, err = c.enumerants(t.Enum().TypeId())

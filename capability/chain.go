@@ -150,12 +150,7 @@ func (c *ChainVerifier) End(seq uint64, head [32]byte) []Flaw {
 }
 
 func (c *ChainVerifier) flawed(seq uint64) bool {
-	for _, f := range c.flaws {
-		if f.Seq == seq {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.flaws, func(f Flaw) bool { return f.Seq == seq })
 }
 
 // diagnose tries a suspect in its own position and in the positions of all others, after every hash
@@ -172,12 +167,10 @@ func (c *ChainVerifier) diagnose(s suspect) (f Flaw, wrong bool) {
 		}
 	}
 	try := func(seq uint64, left [32]byte) bool {
-		for _, prev := range before {
-			if sum := s.Sum(prev, seq); sum == s.Hash || sum == left && !s.unproven {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(before, func(prev [32]byte) bool {
+			sum := s.Sum(prev, seq)
+			return sum == s.Hash || sum == left && !s.unproven
+		})
 	}
 	for _, o := range c.suspects {
 		if o.Seq != s.Seq && try(o.Seq, o.Hash) {

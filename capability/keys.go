@@ -51,15 +51,9 @@ func keyOrPrefix(k string) bool {
 
 // IsKind reports whether a text can be the kind with which a key begins, before its first slash.
 func IsKind(s string) bool {
-	if s == "" || len(s) > MaxKindBytes || s[0] < 'a' || s[0] > 'z' {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= MaxKindBytes && 'a' <= s[0] && s[0] <= 'z' && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	})
 }
 
 // CoversKey reports whether a list of keys covers a key, or all that is below a prefix ("todo/").

@@ -303,19 +303,9 @@ func actorPath(p string) bool {
 }
 
 func subset(part, whole []string) bool {
-	for _, m := range part {
-		if !slices.Contains(whole, m) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(part, func(m string) bool { return !slices.Contains(whole, m) })
 }
 
 func hasControl(s string) bool {
-	for _, c := range s {
-		if c < ' ' || c == 0x7f || c == '\uFFFD' {
-			return true
-		}
-	}
-	return false
+	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\uFFFD' })
 }

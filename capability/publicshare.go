@@ -69,12 +69,10 @@ type ShareRefusal struct {
 // that grants does not have is about to be minted, or its maker crashed before. epoch and now are
 // as for Check.
 func (p *PublicShare) Valid(grants map[string]*Grant, epoch uint64, now int64) bool {
-	for _, id := range []string{p.Share, p.Reader} {
-		if g := grants[id]; g != nil && Check(g, epoch, now, 0, "") != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{p.Share, p.Reader}, func(id string) bool {
+		g := grants[id]
+		return g != nil && Check(g, epoch, now, 0, "") != nil
+	})
 }
 
 // Live is Valid for a share whose refs are minted.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -205,24 +206,14 @@ func (e *editSession) answer(m acp.Message, line []byte) {
 func (e *editSession) works(id json.RawMessage) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, m := range e.calls {
-		if m.Method == acp.MethodPrompt && string(m.ID) == string(id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.calls, func(m acp.Message) bool { return m.Method == acp.MethodPrompt && string(m.ID) == string(id) })
 }
 
 // isOpen reports whether the request that opens the session was answered.
 func (e *editSession) isOpen() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, m := range e.calls {
-		if string(m.ID) == string(e.opened.ID) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.calls, func(m acp.Message) bool { return string(m.ID) == string(e.opened.ID) })
 }
 
 // take takes a message of the editor.

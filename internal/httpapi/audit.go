@@ -39,17 +39,10 @@ func newAuditRowJSON(r *capability.AuditRow) auditRowJSON {
 
 // audit serves GET on audit, of a session or a space.
 func audit(q *Request, live *objects.Capability) *fault.Error {
-	params, refused := q.Query("after", "limit")
-	if refused != nil {
-		return refused
-	}
-	after, refused := parseUintParam("after", params["after"], 0)
-	if refused != nil {
-		return refused
-	}
-	limit, refused := parseLimit(params["limit"])
-	if refused != nil {
-		return refused
+	params := q.params("after", "limit")
+	after, limit := params.uint("after", 0), params.limit()
+	if params.refused != nil {
+		return params.refused
 	}
 	page, err := live.Audit(q.Context(), after, limit)
 	if err != nil {

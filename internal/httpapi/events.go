@@ -63,27 +63,18 @@ func encodeEvent(e *session.Event) []byte {
 
 // serveEvents serves GET /sessions/{id}/events.
 func serveEvents(q *Request) *fault.Error {
-	params, refused := q.Query("after", "hash", "limit", "keys")
-	if refused != nil {
-		return refused
-	}
-	after, refused := parsePosition("after", params["after"], params["hash"])
-	if refused != nil {
-		return refused
-	}
-	keys, refused := parseKeys(params)
-	if refused != nil {
-		return refused
-	}
-	if acceptsEvents(q.Header) {
-		if after, refused = resumePosition(q.Header, params["after"], after); refused != nil {
+	params := q.params("after", "hash", "limit", "keys")
+	after, keys := params.position("after"), params.keys()
+	if params.refused == nil && acceptsEvents(q.Header) {
+		after, refused := resumePosition(q.Header, params.values["after"], after)
+		if refused != nil {
 			return refused
 		}
 		return q.follow(after, keys)
 	}
-	limit, refused := parseLimit(params["limit"])
-	if refused != nil {
-		return refused
+	limit := params.limit()
+	if params.refused != nil {
+		return params.refused
 	}
 	live, refused := q.Session(q.Context())
 	if refused != nil {

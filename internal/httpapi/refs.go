@@ -41,13 +41,10 @@ func newRefJSON(r *session.TreeRow, now int64) refJSON {
 
 // listRefs serves GET on refs, of a session or a space.
 func listRefs(q *Request, live *objects.Capability) *fault.Error {
-	params, refused := q.Query("under", "after", "limit")
-	if refused != nil {
-		return refused
-	}
-	tree := session.TreeQuery{Under: params["under"], After: params["after"]}
-	if tree.Limit, refused = parseLimit(params["limit"]); refused != nil {
-		return refused
+	params := q.params("under", "after", "limit")
+	tree := session.TreeQuery{Under: params.values["under"], After: params.values["after"], Limit: params.limit()}
+	if params.refused != nil {
+		return params.refused
 	}
 	page, err := live.Refs(q.Context(), tree)
 	if err != nil {
@@ -153,13 +150,10 @@ func parseLimits(at *bodyPath, v gjson.Result, m *capability.MintRequest, others
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
 func revokeRef(q *Request, live *objects.Capability) *fault.Error {
-	params, refused := q.Query("take_over")
-	if refused != nil {
-		return refused
-	}
-	takeOver, refused := parseBoolParam("take_over", params["take_over"])
-	if refused != nil {
-		return refused
+	params := q.params("take_over")
+	takeOver := params.bool("take_over")
+	if params.refused != nil {
+		return params.refused
 	}
 	id := q.PathValue("ref_id")
 	if capability.Target(id) != live.Target() {

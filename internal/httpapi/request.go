@@ -188,13 +188,40 @@ func (q *Request) Query(names ...string) (map[string]string, *fault.Error) {
 	return got, nil
 }
 
-// parseKeys parses the parameter keys: keys and prefixes with commas. nil if it is absent.
-func parseKeys(params map[string]string) (*session.Selection, *fault.Error) {
-	text, given := params["keys"]
-	if !given {
-		return nil, nil
+// params are the parameters of a request, and why the first of them that is refused is.
+type params struct {
+	values  map[string]string
+	refused *fault.Error
+}
+
+// params is Query for parameters that are parsed.
+func (q *Request) params(names ...string) *params {
+	values, refused := q.Query(names...)
+	return &params{values, refused}
+}
+
+// check refuses the parameters, unless they are refused already.
+func (p *params) check(refused *fault.Error) {
+	if p.refused == nil {
+		p.refused = refused
 	}
-	return session.SelectKeys(strings.Split(text, ","))
+}
+
+// keys parses the parameter keys: keys and prefixes with commas. nil if it is absent.
+func (p *params) keys() (keys *session.Selection) {
+	if text, given := p.values["keys"]; given {
+		var refused *fault.Error
+		keys, refused = session.SelectKeys(strings.Split(text, ","))
+		p.check(refused)
+	}
+	return keys
+}
+
+// uint parses a whole number.
+func (p *params) uint(name string, absent uint64) uint64 {
+	n, refused := parseUintParam(name, p.values[name], absent)
+	p.check(refused)
+	return n
 }
 
 // parseUintParam parses a whole number in a parameter or header; "" is absent.
@@ -209,24 +236,25 @@ func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 	return n, nil
 }
 
-// parseBoolParam parses a parameter that is true or false; "" is false.
-func parseBoolParam(name, text string) (bool, *fault.Error) {
+// bool parses true or false; "" is false.
+func (p *params) bool(name string) bool {
+	text := p.values[name]
 	if text != "" && text != "true" && text != "false" {
-		return false, fault.BadArgument.With("%s is true or false", name)
+		p.check(fault.BadArgument.With("%s is true or false", name))
 	}
-	return text == "true", nil
+	return text == "true"
 }
 
-// parsePosition parses a position from two parameters.
-func parsePosition(name, cursor, hash string) (p fanout.Position, refused *fault.Error) {
-	if p.Cursor, refused = parseUintParam(name, cursor, 0); refused != nil || hash == "" {
-		return p, refused
+// position parses a position from the parameter of this name and hash.
+func (p *params) position(name string) fanout.Position {
+	at := fanout.Position{Cursor: p.uint(name, 0)}
+	if hash := p.values["hash"]; hash != "" {
+		var err error
+		if at.Hash, err = session.ParseHash(hash); err != nil {
+			p.check(fault.BadArgument.With("hash is an event's, as it was shown: 64 hexadecimal digits"))
+		}
 	}
-	var err error
-	if p.Hash, err = session.ParseHash(hash); err != nil {
-		return p, fault.BadArgument.With("hash is an event's, as it was shown: 64 hexadecimal digits")
-	}
-	return p, nil
+	return at
 }
 
 // parseUint parses decimal digits.
@@ -235,13 +263,22 @@ func parseUint(text string) (uint64, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// parseLimit parses the maximum size of a page.
-func parseLimit(text string) (int, *fault.Error) {
-	n, refused := parseUintParam("limit", text, maxPage)
-	if refused == nil && n == 0 {
-		refused = fault.BadArgument.With("limit is at least 1")
+// limit parses the maximum size of a page.
+func (p *params) limit() int {
+	n := p.uint("limit", maxPage)
+	if n == 0 {
+		p.check(fault.BadArgument.With("limit is at least 1"))
 	}
-	return int(min(n, maxPage)), refused
+	return int(min(n, maxPage))
+}
+
+// limitTo parses the maximum size of a page of up to most entries.
+func (p *params) limitTo(most, absent uint64) int {
+	n := p.uint("limit", absent)
+	if n < 1 || n > most {
+		p.check(fault.BadArgument.With("limit is 1 to %d entries", most))
+	}
+	return int(min(n, most))
 }
 
 // maxPage is the maximum length of any page; the server may return less.

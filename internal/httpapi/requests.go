@@ -116,16 +116,13 @@ func requestJSON(id string, cursor uint64, asked, state []byte) []byte {
 
 // listRequests serves GET /sessions/{id}/requests.
 func listRequests(q *Request, live *objects.Capability) *fault.Error {
-	params, refused := q.Query("kinds", "after")
-	if refused != nil {
-		return refused
-	}
-	var list session.RequestQuery
-	if kinds, given := params["kinds"]; given {
+	params := q.params("kinds", "after")
+	list := session.RequestQuery{After: params.uint("after", 0)}
+	if kinds, given := params.values["kinds"]; given {
 		list.Kinds = strings.Split(kinds, ",")
 	}
-	if list.After, refused = parseUintParam("after", params["after"], 0); refused != nil {
-		return refused
+	if params.refused != nil {
+		return params.refused
 	}
 	page, err := live.Requests(q.Context(), list)
 	if err != nil {
@@ -186,16 +183,13 @@ func (q *Request) readRequest(ctx context.Context, live *objects.Capability, id 
 
 // serveRequest serves GET /sessions/{id}/requests/{request_id}.
 func serveRequest(q *Request) *fault.Error {
-	params, refused := q.Query("wait")
-	if refused != nil {
-		return refused
+	params := q.params("wait")
+	wait := params.uint("wait", 0)
+	if wait > maxWait {
+		params.check(fault.BadArgument.With("wait is 0 to %d milliseconds: ask again", maxWait))
 	}
-	wait, refused := parseUintParam("wait", params["wait"], 0)
-	if refused == nil && wait > maxWait {
-		refused = fault.BadArgument.With("wait is 0 to %d milliseconds: ask again", maxWait)
-	}
-	if refused != nil {
-		return refused
+	if params.refused != nil {
+		return params.refused
 	}
 	id := q.PathValue("request_id")
 	if refused := session.CheckKeys([]string{session.RequestStateKey(id)}); refused != nil {

@@ -173,22 +173,14 @@ func statSession(q *Request, live *objects.Capability) *fault.Error {
 
 // listSessions serves GET /spaces/{id}/sessions.
 func listSessions(q *Request) *fault.Error {
-	params, refused := q.Query("after", "limit", "order", "search", "deleted", "parent")
-	if refused != nil {
-		return refused
-	}
-	list := session.ListQuery{After: params["after"], Search: params["search"], Deleted: params["deleted"] == "true", Parent: params["parent"]}
-	if d := params["deleted"]; d != "" && d != "true" && d != "false" {
-		return fault.BadArgument.With("deleted is true or false")
-	}
-	if list.Limit, refused = parseLimit(params["limit"]); refused != nil {
-		return refused
-	}
-	if list.Order, refused = session.ParseListOrder(params["order"]); refused != nil {
-		return refused
-	}
-	if refused = list.Check(); refused != nil {
-		return refused
+	params := q.params("after", "limit", "order", "search", "deleted", "parent")
+	list := session.ListQuery{After: params.values["after"], Search: params.values["search"], Deleted: params.bool("deleted"), Parent: params.values["parent"], Limit: params.limit()}
+	order, refused := session.ParseListOrder(params.values["order"])
+	params.check(refused)
+	list.Order = order
+	params.check(list.Check())
+	if params.refused != nil {
+		return params.refused
 	}
 	live, refused := q.space()
 	if refused != nil {
@@ -208,15 +200,12 @@ func listSessions(q *Request) *fault.Error {
 
 // listChildren serves GET /sessions/{id}/children.
 func listChildren(q *Request, live *objects.Capability) *fault.Error {
-	params, refused := q.Query("after", "limit")
-	if refused != nil {
-		return refused
+	params := q.params("after", "limit")
+	limit := params.limit()
+	if params.refused != nil {
+		return params.refused
 	}
-	limit, refused := parseLimit(params["limit"])
-	if refused != nil {
-		return refused
-	}
-	page, err := live.Children(q.Context(), params["after"], limit)
+	page, err := live.Children(q.Context(), params.values["after"], limit)
 	if err != nil {
 		return q.ToFault(err)
 	}

@@ -56,21 +56,10 @@ type turnJSON struct {
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the rate at which it
 // is read.
 func serveSnapshot(q *Request) *fault.Error {
-	params, refused := q.Query("at", "hash", "keys", "compacted")
-	if refused != nil {
-		return refused
-	}
-	at, refused := parsePosition("at", params["at"], params["hash"])
-	if refused != nil {
-		return refused
-	}
-	keys, refused := parseKeys(params)
-	if refused != nil {
-		return refused
-	}
-	compacted, refused := parseBoolParam("compacted", params["compacted"])
-	if refused != nil {
-		return refused
+	params := q.params("at", "hash", "keys", "compacted")
+	at, keys, compacted := params.position("at"), params.keys(), params.bool("compacted")
+	if params.refused != nil {
+		return params.refused
 	}
 	live, refused := q.Session(q.ClientCtx)
 	if refused == nil {

@@ -23,36 +23,21 @@ type entryInfoJSON struct {
 
 // serveState serves GET /sessions/{id}/state.
 func serveState(q *Request) *fault.Error {
-	params, refused := q.Query("key", "prefix", "after", "limit", "order", "values", "compacted")
-	if refused != nil {
-		return refused
-	}
-	if key, one := params["key"]; one {
-		if len(params) > 1 {
+	params := q.params("key", "prefix", "after", "limit", "order", "values", "compacted")
+	if key, one := params.values["key"]; one {
+		if len(params.values) > 1 {
 			return fault.BadArgument.With("key reads one key: it goes without other parameters")
 		}
 		return serveKey(q, key)
 	}
-	list := session.KeyQuery{Prefix: params["prefix"], After: params["after"]}
-	if list.Values, refused = parseBoolParam("values", params["values"]); refused == nil {
-		list.Compacted, refused = parseBoolParam("compacted", params["compacted"])
-	}
-	if refused != nil {
-		return refused
-	}
-	limit, refused := parseUintParam("limit", params["limit"], session.DefaultListKeys)
-	if refused == nil && (limit < 1 || limit > session.MaxListKeys) {
-		refused = fault.BadArgument.With("limit is 1 to %d entries", session.MaxListKeys)
-	}
-	if refused != nil {
-		return refused
-	}
-	list.Limit = int(limit)
-	if list.Order, refused = session.ParseKeyOrder(params["order"]); refused != nil {
-		return refused
-	}
-	if refused = list.Check(); refused != nil {
-		return refused
+	list := session.KeyQuery{Prefix: params.values["prefix"], After: params.values["after"], Values: params.bool("values"), Compacted: params.bool("compacted"),
+		Limit: params.limitTo(session.MaxListKeys, session.DefaultListKeys)}
+	order, refused := session.ParseKeyOrder(params.values["order"])
+	params.check(refused)
+	list.Order = order
+	params.check(list.Check())
+	if params.refused != nil {
+		return params.refused
 	}
 	live, refused := q.Session(q.Context())
 	if refused != nil {
@@ -97,20 +82,11 @@ func serveKey(q *Request, key string) *fault.Error {
 
 // serveSearch serves GET /sessions/{id}/search.
 func serveSearch(q *Request) *fault.Error {
-	params, refused := q.Query("q", "after", "limit")
-	if refused != nil {
-		return refused
-	}
-	limit, refused := parseUintParam("limit", params["limit"], session.DefaultFound)
-	if refused == nil && (limit < 1 || limit > session.MaxFound) {
-		refused = fault.BadArgument.With("limit is 1 to %d entries", session.MaxFound)
-	}
-	if refused != nil {
-		return refused
-	}
-	search := session.SearchQuery{Text: params["q"], After: params["after"], Limit: int(limit)}
-	if _, refused = search.Parse(); refused != nil {
-		return refused
+	params := q.params("q", "after", "limit")
+	search := session.SearchQuery{Text: params.values["q"], After: params.values["after"], Limit: params.limitTo(session.MaxFound, session.DefaultFound)}
+	_, refused := search.Parse()
+	if params.check(refused); params.refused != nil {
+		return params.refused
 	}
 	live, refused := q.Session(q.Context())
 	if refused != nil {

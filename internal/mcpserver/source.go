@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,10 +144,5 @@ func ParseRequest(id string, asked, state []byte) (Request, error) {
 // Matches reports whether a text is a part of a session's title or ids, in any case; "" is of any.
 func Matches(i Info, search string) bool {
 	search = strings.ToLower(search)
-	for _, text := range []string{i.Title, i.ID, i.External} {
-		if strings.Contains(strings.ToLower(text), search) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{i.Title, i.ID, i.External}, func(text string) bool { return strings.Contains(strings.ToLower(text), search) })
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/internal/httpkit"
@@ -63,12 +64,7 @@ func matches(pattern, host string) bool {
 // Named says whether HOST or HOST:PORT names the host, with any port, of one of names.
 func Named(host string, names []string) bool {
 	host = hostOf(host)
-	for _, name := range names {
-		if strings.EqualFold(hostOf(name), host) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(hostOf(name), host) })
 }
 
 // hostOf returns HOST or HOST:PORT without its port, an address's brackets, or a dot at a name's end.

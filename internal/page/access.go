@@ -4,6 +4,7 @@ package page
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,12 +69,7 @@ func AccessPage(w io.Writer, a Access) error {
 
 // may reports whether the page has a button for an action.
 func (a *Access) may(action string) bool {
-	for _, name := range a.May {
-		if name == action {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(a.May, action)
 }
 
 func (a *Access) tree(o *markup.Out) {

@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
@@ -195,12 +196,7 @@ func parseWriterSecret(of, text string) (ref capability.Ref, ok bool) {
 
 // refEnded reports whether err says that the acting ref or session has ended.
 func refEnded(err error) bool {
-	for _, code := range []fault.Code{fault.Revoked, fault.StaleEpoch, fault.Expired} {
-		if errors.Is(err, code) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]fault.Code{fault.Revoked, fault.StaleEpoch, fault.Expired}, func(code fault.Code) bool { return errors.Is(err, code) })
 }
 
 // discardedHash returns the hash of a discarded secret, in the format of the create op.

@@ -4,6 +4,7 @@ package transcripts
 // SESSION/subagents/agent-ID.jsonl.
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -154,12 +155,11 @@ func (c *claude) user(line gjson.Result) (leftOut string, ours bool, err error) 
 
 // isClaudes reports whether a user's text is Claude Code's own: the echo of a command, a notice, a reminder.
 func isClaudes(text string) bool {
-	for _, begin := range []string{"<command-name>", "<command-message>", "<local-command-", "<bash-", "<task-notification>", "<system-reminder>", "Caveat: The messages below"} {
-		if strings.HasPrefix(text, begin) {
-			return true
-		}
-	}
-	return false
+	return beginsWithAny(text, "<command-name>", "<command-message>", "<local-command-", "<bash-", "<task-notification>", "<system-reminder>", "Caveat: The messages below")
+}
+
+func beginsWithAny(text string, begins ...string) bool {
+	return slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
 // assistant records a block of the model's answer: each is a line of its own, with the whole message's usage.

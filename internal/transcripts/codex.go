@@ -188,12 +188,7 @@ func (c *codex) message(p gjson.Result) (leftOut string, ours bool, err error) {
 
 // isCodexs reports whether a user's text is Codex's own.
 func isCodexs(text string) bool {
-	for _, begin := range []string{"<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>", "<subagent_notification>", "<skill>"} {
-		if strings.HasPrefix(text, begin) {
-			return true
-		}
-	}
-	return false
+	return beginsWithAny(text, "<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>", "<subagent_notification>", "<skill>")
 }
 
 // event records what the items do not have.

@@ -23,14 +23,12 @@ const (
 )
 
 // serveAccess writes the page of who has access, or the page that asks for the ref.
-func (q *request) serveAccess() {
+func (q *request) serveAccess() error {
 	switch {
 	case q.token == "" && q.id == "":
-		q.serveSignIn()
-		return
+		return q.serveSignIn()
 	case q.token == "":
-		q.serveUnlock()
-		return
+		return q.serveUnlock()
 	}
 	h, err := q.resolve(q.caller())
 	var shown page.Access
@@ -38,10 +36,10 @@ func (q *request) serveAccess() {
 		shown, err = q.readAccess(h)
 	}
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.AccessPage(w, shown) })
+	return nil
 }
 
 // readAccess reads what the page's ref may see of who has access, and refuses one that may see nothing of it and

@@ -18,11 +18,10 @@ import (
 const spaceTokenHeader = "Mooring-Space-Token"
 
 // serveAction does an action under the page's ref, and writes its answer.
-func (q *request) serveAction() {
+func (q *request) serveAction() error {
 	sent, refused := console.Parse(q.r.Body)
 	if refused != nil {
-		q.refuse(refused)
-		return
+		return refused
 	}
 	on, err := q.actsOn(sent)
 	var done *console.Answer
@@ -30,10 +29,10 @@ func (q *request) serveAction() {
 		done, err = console.Do(q.r.Context(), on, sent)
 	}
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	httpkit.WriteJSON(q.w, http.StatusOK, append(httpkit.JSON(done), '\n'))
+	return nil
 }
 
 // actsOn returns what the request's action is done on.

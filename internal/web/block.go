@@ -13,28 +13,26 @@ import (
 )
 
 // serveBlock writes the HTML of the block ?key=KEY.
-func (q *request) serveBlock() {
+func (q *request) serveBlock() error {
 	key := q.r.URL.Query().Get("key")
 	parsed, refused := session.ParseKey(key)
 	if refused != nil {
-		q.refuse(refused)
-		return
+		return refused
 	}
 	h, err := q.resolve(q.caller())
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	if err := q.site.acquireRender(q.r.Context()); err != nil {
-		return // the reader has gone
+		return nil // the reader has gone
 	}
 	body, err := q.renderBlock(h, key, parsed.Kind)
 	q.site.releaseRender()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeBlocks(body)
+	return nil
 }
 
 // writeBlocks writes blocks of a session's page.

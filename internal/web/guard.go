@@ -5,6 +5,7 @@ package web
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -65,10 +66,8 @@ func (q *request) checkSameOrigin() *fault.Error {
 
 // allowMethods refuses a method that is not among methods, and reports whether it is.
 func (q *request) allowMethods(methods ...string) bool {
-	for _, m := range methods {
-		if q.r.Method == m {
-			return true
-		}
+	if slices.Contains(methods, q.r.Method) {
+		return true
 	}
 	q.w.Header().Set("Allow", strings.Join(methods, ", "))
 	q.writeFault(http.StatusMethodNotAllowed, fault.BadArgument.With("this address takes %s only", strings.Join(methods, " and ")))

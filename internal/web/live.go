@@ -28,37 +28,34 @@ const retryMillis = "1000"
 
 // serveLive follows a session until the session or the connection ends, or the reader is too
 // slow.
-func (q *request) serveLive() {
+func (q *request) serveLive() error {
 	from, err := resumePosition(q.r)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	if isSocketUpgrade(q.r) {
-		q.serveLiveSocket(from)
-		return
+		return q.serveLiveSocket(from)
 	}
 	done, err := q.site.server.AdmitStream(q.w, q.r)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	defer done()
 	h, desc, err := q.describe()
 	if err != nil && q.toFault(err).Code.Transient() {
-		q.refuse(err)
-		return
+		return err
 	}
 	header := q.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no") // for proxies
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
 	q.follow(ctx, q.site.newStream(q.newPacedWriter(), cancel, from), h, desc, err)
+	return nil
 }
 
 // follow sends a stream events until its link ends, or the session does, either for its reader or

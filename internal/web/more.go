@@ -28,32 +28,30 @@ type piece struct {
 
 // serveMore writes the HTML of ?message=ID…, or of ?message=ID&from=ORD&to=ORD: from the beginning
 // as many as fit into a piece. What is not there any more is left out.
-func (q *request) serveMore() {
+func (q *request) serveMore() error {
 	asked, refused := parsePiece(q.r.URL.Query())
 	if refused != nil {
-		q.refuse(refused)
-		return
+		return refused
 	}
-	release, ok := q.admitPaint()
-	if !ok {
-		return
+	release, err := q.admitPaint()
+	if err != nil {
+		return err
 	}
 	defer release()
 	h, err := q.resolve(q.caller())
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	if err := q.site.acquireRender(q.r.Context()); err != nil {
-		return // the reader has gone
+		return nil // the reader has gone
 	}
 	body, err := q.renderMore(h, asked)
 	q.site.releaseRender()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeBlocks(body)
+	return nil
 }
 
 func parsePiece(params url.Values) (p *piece, refused *fault.Error) {

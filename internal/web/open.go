@@ -26,12 +26,12 @@ type opening struct {
 }
 
 // serveUnlock writes the page of a ref without a token: the same for any ref.
-func (q *request) serveUnlock() {
+func (q *request) serveUnlock() error {
 	if capability.Sealed(q.id) {
-		q.refuse(sealedFault())
-		return
+		return sealedFault()
 	}
 	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.Unlock(w, q.base, q.id) })
+	return nil
 }
 
 func sealedFault() *fault.Error {
@@ -48,37 +48,32 @@ func (q *request) writeHTML(status int, write func(io.Writer) error) {
 }
 
 // openSession opens a session's page with its ref's secret.
-func (q *request) openSession() {
+func (q *request) openSession() error {
 	sent, err := q.readOpening()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	secret, err := capability.ParseSecret(sent.Secret)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
-	q.openPage(q.id, secret, sent.Redemption)
+	return q.openPage(q.id, secret, sent.Redemption)
 }
 
 // openSpace opens the list with a space's ref.
-func (q *request) openSpace() {
+func (q *request) openSpace() error {
 	sent, err := q.readOpening()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	ref, err := parseRefInput(sent.Ref)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	if !capability.IsSpace(ref.Target()) {
-		q.refuse(fault.BadArgument.With("this ref is one of a session: mooring link prints the address of its page"))
-		return
+		return fault.BadArgument.With("this ref is one of a session: mooring link prints the address of its page")
 	}
-	q.openPage(ref.ID, ref.Secret, sent.Redemption)
+	return q.openPage(ref.ID, ref.Secret, sent.Redemption)
 }
 
 // readOpening reads the request's body.
@@ -107,15 +102,13 @@ func parseRefInput(text string) (capability.Ref, error) {
 
 // openPage checks that a ref shows something, and issues a token for its page. A browser that
 // sends the same redemption id each time counts once.
-func (q *request) openPage(id string, secret capability.Secret, redemption string) {
+func (q *request) openPage(id string, secret capability.Secret, redemption string) error {
 	if capability.Sealed(id) {
-		q.refuse(sealedFault())
-		return
+		return sealedFault()
 	}
 	live, err := q.caller().Restore(capability.Ref{}.With(id, secret), redemption)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	desc, err := live.Describe(q.r.Context())
 	if err == nil && live.IsSpace() && !desc.Grant.Rights.Has(capability.List) {
@@ -126,10 +119,10 @@ func (q *request) openPage(id string, secret capability.Secret, redemption strin
 		token, err = q.issueToken(id)
 	}
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeJSON(map[string]string{"token": token})
+	return nil
 }
 
 // writeJSON writes an object.
@@ -139,7 +132,7 @@ func (q *request) writeJSON(v map[string]string) {
 
 // servePublicShare writes the id of the session's public share, for a ref that may share the
 // session.
-func (q *request) servePublicShare() {
+func (q *request) servePublicShare() error {
 	sent, err := q.readOpening()
 	var secret capability.Secret
 	if err == nil {
@@ -150,10 +143,10 @@ func (q *request) servePublicShare() {
 		id, err = q.publicShare(capability.Ref{}.With(q.id, secret), sent.Redemption)
 	}
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeJSON(map[string]string{"public": "/share/" + id})
+	return nil
 }
 
 // publicShare returns the id of the living public share of a ref's session.

@@ -30,23 +30,21 @@ type painting struct {
 }
 
 // paint writes the page of a session.
-func (q *request) paint() {
-	release, ok := q.admitPaint()
-	if !ok {
-		return
+func (q *request) paint() error {
+	release, err := q.admitPaint()
+	if err != nil {
+		return err
 	}
 	defer release()
 	h, desc, err := q.describe()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	head := page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc), All: q.r.URL.Query().Has(page.All),
 		State: page.State{Revert: desc.Row.RevertedTo(desc.Grant), Compaction: desc.Row.CompactedTo(desc.Grant)}}
 	if !q.isShare() {
 		if err := q.addKin(h, desc, &head.State); err != nil {
-			q.refuse(err)
-			return
+			return err
 		}
 		head.May, head.Own = q.allowed(h, desc.Grant), h.Ref()
 	}
@@ -55,34 +53,33 @@ func (q *request) paint() {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
-		return
+		return nil
 	}
 	if q.site.acquireRender(q.r.Context()) != nil {
-		return // the reader has gone
+		return nil // the reader has gone
 	}
 	defer q.site.releaseRender()
 	p := &painting{req: q, capability: h, out: out, body: body}
 	p.doc = page.Start(&p.buf, head)
 	if err := p.send(); err != nil {
-		return // the reader has gone
+		return nil // the reader has gone
 	}
 	if err := p.writeState(); err != nil {
 		p.fail(err)
 	}
+	return nil
 }
 
 // admitPaint takes one of the places for pages in progress, or refuses the request.
-func (q *request) admitPaint() (release func(), ok bool) {
+func (q *request) admitPaint() (release func(), err error) {
 	address := q.caller().Address()
 	switch q.site.paintLimiter.Acquire(address) {
 	case connlimit.Total:
-		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
+		return nil, fault.Overloaded.With("too many pages are being loaded here now: try again in a moment")
 	case connlimit.PerAddress:
-		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
-	default:
-		return func() { q.site.paintLimiter.Release(address) }, true
+		return nil, fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment")
 	}
-	return nil, false
+	return func() { q.site.paintLimiter.Release(address) }, nil
 }
 
 // describe returns the session shown, and its description before it is read.

@@ -13,10 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/page"
 )
 
-// notFound answers an unknown path.
-func (q *request) notFound() {
-	q.refuse(fault.NotFound.With("there is no such page here: check the link"))
-}
+// errNoPage is the answer to an unknown path.
+var errNoPage = fault.NotFound.With("there is no such page here: check the link")
 
 // refuse answers with an error.
 func (q *request) refuse(err error) {

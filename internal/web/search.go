@@ -20,16 +20,15 @@ import (
 const refreshSeconds = "2"
 
 // serveSearch writes what is found by ?q=WORDS, from ?after=PLACE on.
-func (q *request) serveSearch() {
-	release, ok := q.admitPaint()
-	if !ok {
-		return
+func (q *request) serveSearch() error {
+	release, err := q.admitPaint()
+	if err != nil {
+		return err
 	}
 	defer release()
 	h, desc, err := q.describe()
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	v := q.r.URL.Query()
 	asked := session.SearchQuery{Text: strings.TrimSpace(v.Get("q")), After: v.Get("after")}
@@ -41,14 +40,14 @@ func (q *request) serveSearch() {
 			f = fault.Unsupported.With("some server here is still of an earlier version, which cannot search: try again later")
 		}
 		if !q.wantsHTML() {
-			q.refuse(f)
-			return
+			return f
 		}
 		httpkit.SetRetryAfter(q.w, f.Code)
 		q.site.server.Refused(q.w, f)
 		found.Refused, status = f, f.Code.HTTPStatus()
 	}
 	q.writeFound(status, found)
+	return nil
 }
 
 // writeFound writes the page of a search.

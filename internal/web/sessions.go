@@ -47,10 +47,9 @@ func listLink(q session.ListQuery, after string) string {
 }
 
 // serveSessions writes the list, or the page that asks for a ref.
-func (q *request) serveSessions() {
+func (q *request) serveSessions() error {
 	if q.token == "" {
-		q.serveSignIn()
-		return
+		return q.serveSignIn()
 	}
 	space, err := q.fromToken(q.caller())
 	var list page.List
@@ -58,15 +57,16 @@ func (q *request) serveSessions() {
 		list, err = q.readList(space)
 	}
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.Sessions(w, list) })
+	return nil
 }
 
 // serveSignIn writes the page that asks for a space's ref.
-func (q *request) serveSignIn() {
+func (q *request) serveSignIn() error {
 	q.writeHTML(http.StatusOK, func(w io.Writer) error { return page.SignIn(w, q.base) })
+	return nil
 }
 
 // readList reads one page of the list.

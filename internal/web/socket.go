@@ -31,16 +31,15 @@ func isSocketUpgrade(r *http.Request) bool {
 }
 
 // serveLiveSocket is serveLive over a WebSocket, for this server's own pages.
-func (q *request) serveLiveSocket(from fanout.Position) {
+func (q *request) serveLiveSocket(from fanout.Position) error {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
-		q.refuse(err)
-		return
+		return err
 	}
 	defer done()
 	conn, err := wsock.Accept(q.w, q.r, wsock.AcceptOptions{})
 	if err != nil {
-		return // already answered
+		return nil // already answered
 	}
 	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	conn.SetReadLimit(maxHello)
@@ -50,7 +49,7 @@ func (q *request) serveLiveSocket(from fanout.Position) {
 		_, token, err := conn.Read(hello)
 		cancel()
 		if err != nil {
-			return
+			return nil
 		}
 		q.token = string(token)
 	}
@@ -70,6 +69,7 @@ func (q *request) serveLiveSocket(from fanout.Position) {
 	if ctx.Err() == nil || q.r.Context().Err() != nil { // else the page has gone
 		_ = conn.Close(int(websocket.StatusNormalClosure), "")
 	}
+	return nil
 }
 
 // socketWriter writes to a WebSocket.

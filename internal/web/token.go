@@ -94,14 +94,14 @@ func (q *request) checkToken(ctx context.Context) error {
 }
 
 // dropToken ends the presented token.
-func (q *request) dropToken() {
+func (q *request) dropToken() error {
 	if id, secret, ok := parseToken(q.token); ok {
 		if err := q.site.tokens.DropPageToken(q.r.Context(), id, secret.Hash()); err != nil {
-			q.refuse(err)
-			return
+			return err
 		}
 	}
 	q.w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // clearOldCookies deletes the cookies that earlier versions set for pages: they contained a ref's

@@ -94,46 +94,51 @@ func (s *Site) Mount() {
 // newMux routes each path to its page, or to what is below a page.
 func (s *Site) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	for pattern, serve := range map[string]func(*request){
-		"/sessions":       func(q *request) { q.serveRead(q.serveSessions) },
-		"/sessions/open":  func(q *request) { q.servePost(q.openSpace) },
-		"/sessions/close": func(q *request) { q.servePost(q.dropToken) },
+	for pattern, serve := range map[string]func(*request) error{
+		"/sessions":       read((*request).serveSessions),
+		"/sessions/open":  post((*request).openSpace),
+		"/sessions/close": post((*request).dropToken),
 
-		"/sessions/access": func(q *request) { q.serveRead(q.serveAccess) },
-		"/sessions/do":     func(q *request) { q.servePost(q.serveAction) },
+		"/sessions/access": read((*request).serveAccess),
+		"/sessions/do":     post((*request).serveAction),
 
-		"/sessions/{session}/access": func(q *request) { q.serveRead(q.serveAccess) },
+		"/sessions/{session}/access": read((*request).serveAccess),
 
-		"/sessions/{session}":       func(q *request) { q.serveRead(q.serveSession) },
-		"/sessions/{session}/live":  func(q *request) { q.serveRead(q.serveLive) },
-		"/sessions/{session}/block": func(q *request) { q.serveRead(q.serveBlock) },
-		"/sessions/{session}/do":    func(q *request) { q.servePost(q.serveAction) },
+		"/sessions/{session}":       read((*request).serveSession),
+		"/sessions/{session}/live":  read((*request).serveLive),
+		"/sessions/{session}/block": read((*request).serveBlock),
+		"/sessions/{session}/do":    post((*request).serveAction),
 
-		"/share/{id}":      func(q *request) { q.serveRead(q.serveSession) },
-		"/share/{id}/live": func(q *request) { q.serveRead(q.serveLive) },
-		"/s/{id}":          func(q *request) { q.serveRead(q.serveSession) },
-		"/s/{id}/live":     func(q *request) { q.serveRead(q.serveLive) },
-		"/s/{id}/open":     func(q *request) { q.servePost(q.openSession) },
-		"/s/{id}/close":    func(q *request) { q.servePost(q.dropToken) },
-		"/s/{id}/public":   func(q *request) { q.servePost(q.servePublicShare) },
-		"/s/{id}/do":       func(q *request) { q.servePost(q.serveAction) },
-		"/s/{id}/access":   func(q *request) { q.serveRead(q.serveAccess) },
+		"/share/{id}":      read((*request).serveSession),
+		"/share/{id}/live": read((*request).serveLive),
+		"/s/{id}":          read((*request).serveSession),
+		"/s/{id}/live":     read((*request).serveLive),
+		"/s/{id}/open":     post((*request).openSession),
+		"/s/{id}/close":    post((*request).dropToken),
+		"/s/{id}/public":   post((*request).servePublicShare),
+		"/s/{id}/do":       post((*request).serveAction),
+		"/s/{id}/access":   read((*request).serveAccess),
 
-		"/share/{id}/more":         func(q *request) { q.serveRead(q.serveMore) },
-		"/s/{id}/more":             func(q *request) { q.serveRead(q.serveMore) },
-		"/s/{id}/{session}/more":   func(q *request) { q.serveRead(q.serveMore) },
-		"/sessions/{session}/more": func(q *request) { q.serveRead(q.serveMore) },
+		"/share/{id}/more":         read((*request).serveMore),
+		"/s/{id}/more":             read((*request).serveMore),
+		"/s/{id}/{session}/more":   read((*request).serveMore),
+		"/sessions/{session}/more": read((*request).serveMore),
 
-		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
-		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },
+		"/share/{id}/block": read((*request).serveBlock),
+		"/s/{id}/block":     read((*request).serveBlock),
 
-		"/s/{id}/{session}":       func(q *request) { q.serveRead(q.serveSession) },
-		"/s/{id}/{session}/live":  func(q *request) { q.serveRead(q.serveLive) },
-		"/s/{id}/{session}/block": func(q *request) { q.serveRead(q.serveBlock) },
-		"/s/{id}/{session}/do":    func(q *request) { q.servePost(q.serveAction) },
+		"/s/{id}/{session}":       read((*request).serveSession),
+		"/s/{id}/{session}/live":  read((*request).serveLive),
+		"/s/{id}/{session}/block": read((*request).serveBlock),
+		"/s/{id}/{session}/do":    post((*request).serveAction),
 	} {
 		kind, _, _ := strings.Cut(pattern[1:], "/")
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.newRequest(w, r).serve(kind, serve) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			q := s.newRequest(w, r)
+			if err := q.serve(kind, serve); err != nil {
+				q.refuse(err)
+			}
+		})
 	}
 	mux.HandleFunc("/", s.serveUnknown)
 	return mux
@@ -154,7 +159,9 @@ func (s *Site) serveAssets(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveUnknown serves a path that no page has.
-func (s *Site) serveUnknown(w http.ResponseWriter, r *http.Request) { s.newRequest(w, r).notFound() }
+func (s *Site) serveUnknown(w http.ResponseWriter, r *http.Request) {
+	s.newRequest(w, r).refuse(errNoPage)
+}
 
 // request is one request in progress.
 type request struct {
@@ -178,11 +185,10 @@ func (s *Site) newRequest(w http.ResponseWriter, r *http.Request) *request {
 }
 
 // serve serves a request for a page, or below one, of a kind: "sessions", "share" or "s".
-func (q *request) serve(kind string, serve func(*request)) {
+func (q *request) serve(kind string, serve func(*request) error) error {
 	q.id, q.session = q.r.PathValue("id"), q.r.PathValue("session")
 	if kind == "share" && !isPublicID(q.id) || kind == "s" && !capability.IsSession(capability.Target(q.id)) || q.session != "" && !capability.IsSession(q.session) {
-		q.notFound()
-		return
+		return errNoPage
 	}
 	q.path = path.Join("/", kind, q.id, q.session)
 	switch q.resolve = q.fromToken; {
@@ -196,7 +202,7 @@ func (q *request) serve(kind string, serve func(*request)) {
 	if !q.isShare() {
 		q.clearOldCookies()
 	}
-	serve(q)
+	return serve(q)
 }
 
 // managed reports whether the page is that of a space's session, by the right manage.
@@ -210,41 +216,42 @@ func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
 
 // serveSession writes the page of a session, or what a search of it finds; of a ref's session without
 // a token the page that asks for it.
-func (q *request) serveSession() {
+func (q *request) serveSession() error {
 	switch {
 	case q.token == "" && q.managed():
-		q.serveSignIn()
+		return q.serveSignIn()
 	case q.token == "" && !q.isShare():
-		q.serveUnlock()
+		return q.serveUnlock()
 	case q.r.URL.Query().Has("q"):
-		q.serveSearch()
-	default:
-		q.paint()
+		return q.serveSearch()
+	}
+	return q.paint()
+}
+
+// read serves a GET, which takes no body. A handler's error is the answer.
+func read(serve func(*request) error) func(*request) error {
+	return func(q *request) error {
+		if !q.allowMethods(http.MethodGet, http.MethodHead) {
+			return nil
+		}
+		if refused := httpkit.RefuseBody(q.w, q.r); refused != nil {
+			return refused
+		}
+		return serve(q)
 	}
 }
 
-// serveRead serves a GET, which takes no body.
-func (q *request) serveRead(serve func()) {
-	if !q.allowMethods(http.MethodGet, http.MethodHead) {
-		return
+// post serves a POST: it refuses other sites' pages.
+func post(serve func(*request) error) func(*request) error {
+	return func(q *request) error {
+		if !q.allowMethods(http.MethodPost) {
+			return nil
+		}
+		if refused := q.checkSameOrigin(); refused != nil {
+			return refused
+		}
+		return serve(q)
 	}
-	if refused := httpkit.RefuseBody(q.w, q.r); refused != nil {
-		q.refuse(refused)
-		return
-	}
-	serve()
-}
-
-// servePost serves a POST: it refuses other sites' pages.
-func (q *request) servePost(serve func()) {
-	if !q.allowMethods(http.MethodPost) {
-		return
-	}
-	if refused := q.checkSameOrigin(); refused != nil {
-		q.refuse(refused)
-		return
-	}
-	serve()
 }
 
 // caller returns the request's caller.
@@ -283,15 +290,9 @@ const maxPublicID = 128
 
 // isPublicID reports whether text can be a public share's id: [A-Za-z0-9_-]+.
 func isPublicID(text string) bool {
-	if text == "" || len(text) > maxPublicID {
-		return false
-	}
-	for _, c := range []byte(text) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
+	return text != "" && len(text) <= maxPublicID && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	})
 }
 
 // base returns the prefix below which the browser sees the server. A proxy forwards it, or strips

@@ -5,6 +5,7 @@ package webhook
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -54,10 +55,5 @@ func public(ip netip.Addr) bool {
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
 		return false
 	}
-	for _, p := range notPublic {
-		if p.Contains(ip) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(ip) })
 }

@@ -6,6 +6,7 @@ package expr
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -148,10 +149,5 @@ var streamPrefixes = [][]byte{[]byte(`["pipe"`), []byte(`["stream"`)}
 func IsStream(msg []byte) bool { return hasAnyPrefix(msg, streamPrefixes) }
 
 func hasAnyPrefix(msg []byte, with [][]byte) bool {
-	for _, b := range with {
-		if bytes.HasPrefix(msg, b) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(with, func(b []byte) bool { return bytes.HasPrefix(msg, b) })
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,12 +234,7 @@ func plainJSON(v any, depth int) bool {
 	case float64:
 		return !math.IsNaN(v) && !math.IsInf(v, 0)
 	case []any:
-		for _, e := range v {
-			if !plainJSON(e, depth+1) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(v, func(e any) bool { return !plainJSON(e, depth+1) })
 	case map[string]any:
 		for _, e := range v {
 			if !plainJSON(e, depth+1) {

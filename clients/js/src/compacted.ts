@@ -1,4 +1,4 @@
-// The compacted view of a state that is followed: what its mark leaves out, as on the server (the Go package internal/session/compact.go).
+// The compacted view of a state that is followed: what its mark leaves out, as on the server (the Go package internal/session/hidden.go).
 
 import { type Compacted, compareEntries, type Entry, type SessionEvent, type State } from "./session.js";
 

@@ -495,10 +495,5 @@ func (m *Machine) DropsResolved(session string, conn int, entries []*Entry, now 
 
 // UsesTargets reports whether the stream may be opened with refs for one of these targets.
 func (s *Stream) UsesTargets(targets []string) bool {
-	for _, t := range targets {
-		if t == s.Session || capability.IsSpace(t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(t string) bool { return t == s.Session || capability.IsSpace(t) })
 }

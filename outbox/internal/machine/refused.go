@@ -13,6 +13,7 @@ package machine
 import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"slices"
 )
 
 // authority is the pair of ref ids under which a stream is opened.
@@ -40,12 +41,7 @@ func (s *Stream) isRefused(why *fault.Error) bool {
 	if !GrantsNothing(why.Code) || s.answered || s.StoredThrough > 0 || s.unstored > 0 {
 		return false
 	}
-	for _, e := range s.Queue {
-		if !e.sentOnlyUnder(s.OpenRoute.authority()) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Queue, func(e *Entry) bool { return !e.sentOnlyUnder(s.OpenRoute.authority()) })
 }
 
 // StreamRefused reports that ActEndRefused was done; loaded follows. Or, if known is not nil,

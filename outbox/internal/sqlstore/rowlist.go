@@ -115,14 +115,14 @@ const sqlSessions = `SELECT session FROM mooring_outbox_batch WHERE box = $1 GRO
 
 // Sessions lists the sessions that have rows, in the order in which they came.
 func (t *Tables) Sessions(ctx context.Context, q Querier) (sessions []string, err error) {
-	return t.texts(ctx, q, sqlSessions, t.Box)
+	return column[string](ctx, q, sqlSessions, t.Box)
 }
 
 const sqlAnswered = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state = 2`
 
 // Answered lists a session's finished batches.
 func (t *Tables) Answered(ctx context.Context, q Querier, session string) ([]string, error) {
-	return t.texts(ctx, q, sqlAnswered, t.Box, session)
+	return column[string](ctx, q, sqlAnswered, t.Box, session)
 }
 
 const sqlStillUnfinished = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND state < 2 AND `
@@ -130,15 +130,15 @@ const sqlStillUnfinished = `SELECT batch FROM mooring_outbox_batch WHERE box = $
 // UnfinishedOf returns the unfinished ones of batches.
 func (t *Tables) UnfinishedOf(ctx context.Context, q Querier, batches []string) ([]string, error) {
 	among, arg := t.DB.InClause("batch", "$2", batches)
-	return t.texts(ctx, q, sqlStillUnfinished+among, t.Box, arg)
+	return column[string](ctx, q, sqlStillUnfinished+among, t.Box, arg)
 }
 
-// texts reads a column of text.
-func (t *Tables) texts(ctx context.Context, q Querier, sql string, args ...any) (list []string, err error) {
+// column reads rows of one column.
+func column[T any](ctx context.Context, q Querier, sql string, args ...any) (list []T, err error) {
 	err = q.Query(ctx, sql, args, func(scan Scanner) error {
-		var s string
-		err := scan(&s)
-		list = append(list, s)
+		var v T
+		err := scan(&v)
+		list = append(list, v)
 		return err
 	})
 	return list, err

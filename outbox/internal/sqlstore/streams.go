@@ -70,13 +70,7 @@ func (t *Tables) Restart(q Querier, session string, since int64) {
 // LockUnfinished reads and locks a session's rows without outcomes, in the order in which they
 // were committed.
 func (t *Tables) LockUnfinished(ctx context.Context, q Querier, session string) (rows []*BatchRow, err error) {
-	var nums []int64
-	err = q.Query(ctx, sqlUnfinishedNums, []any{t.Box, session}, func(scan Scanner) error {
-		var num int64
-		err := scan(&num)
-		nums = append(nums, num)
-		return err
-	})
+	nums, err := column[int64](ctx, q, sqlUnfinishedNums, t.Box, session)
 	for _, num := range nums {
 		var r *BatchRow
 		if err == nil {

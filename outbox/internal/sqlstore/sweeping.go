@@ -86,13 +86,7 @@ var SQLOldUnfinished = `SELECT num FROM ` + unfinishedRows("num, created_at") + 
 // ReferencedBatches returns the batches that an unfinished one refers to. Only a batch
 // committed before the swept rows were finished can do so: later ones have the values.
 func (t *Tables) ReferencedBatches(ctx context.Context, q Querier, before int64) (map[string]bool, error) {
-	var waiting []int64
-	err := q.Query(ctx, SQLOldUnfinished, []any{t.Box, before + MaxClockSkew.Milliseconds()}, func(scan Scanner) error {
-		var num int64
-		err := scan(&num)
-		waiting = append(waiting, num)
-		return err
-	})
+	waiting, err := column[int64](ctx, q, SQLOldUnfinished, t.Box, before+MaxClockSkew.Milliseconds())
 	if err != nil {
 		return nil, err
 	}

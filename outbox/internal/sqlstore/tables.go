@@ -283,7 +283,7 @@ const sqlUnsequencedSessions = `WITH RECURSIVE s (session) AS (
 
 // UnsequencedSessions lists the sessions that have rows without a seq.
 func (t *Tables) UnsequencedSessions(ctx context.Context, q Querier) ([]string, error) {
-	return t.texts(ctx, q, sqlUnsequencedSessions, t.Box)
+	return column[string](ctx, q, sqlUnsequencedSessions, t.Box)
 }
 
 const (
