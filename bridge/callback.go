@@ -43,15 +43,7 @@ func (o *callback) Serve(c *rpc.Call) {
 		c.Fail(rpc.Unimplementedf("%s has no method %d of interface %#x", o.iface.name, name.ID, name.Interface))
 		return
 	}
-	params, caps := c.Params()
-	r := reader{conn: o.conn, caps: caps}
-	object, err := r.object(m.params, params)
-	if err != nil {
-		r.release()
-		c.Fail(rpc.Failedf("parameters: %v", err))
-		return
-	}
-	o.to.call(c.Context(), map[string]any{m.name: unwrapSingle(m.params, object)}, func(v any, err error) {
+	done := func(v any, err error) {
 		if err != nil {
 			c.Fail(exceptionOf(err))
 			return
@@ -62,7 +54,50 @@ func (o *callback) Serve(c *rpc.Call) {
 			}
 			return nil
 		})
-	})
+	}
+	if args := o.encodedArgs(c, m); args != nil {
+		o.to.(stubCaller).callEncoded(c.Context(), args, done)
+		return
+	}
+	arg, err := o.argument(c, m)
+	if err != nil {
+		c.Fail(rpc.Failedf("parameters: %v", err))
+		return
+	}
+	o.to.call(c.Context(), arg, done)
+}
+
+// argument converts a call's parameters to the function's argument.
+func (o *callback) argument(c *rpc.Call, m *methodPlan) (any, error) {
+	params, caps := c.Params()
+	r := reader{conn: o.conn, caps: caps}
+	object, err := r.object(m.params, params)
+	if err != nil {
+		r.release()
+		return nil, err
+	}
+	return map[string]any{m.name: unwrapSingle(m.params, object)}, nil
+}
+
+// encodedArgs returns the argument of a call that is made alike to many functions of peers, converted and encoded once for all that
+// this bridge makes; nil for any other call, and for one that cannot be converted.
+func (o *callback) encodedArgs(c *rpc.Call, m *methodPlan) *capnweb.EncodedArgs {
+	params := c.Encoded()
+	if _, peers := o.to.(stubCaller); params == nil || !peers {
+		return nil
+	}
+	args, _ := params.Derived(m, func() any {
+		arg, err := o.argument(c, m)
+		if err != nil {
+			return nil
+		}
+		args, err := capnweb.EncodeArgs(arg)
+		if err != nil {
+			return nil
+		}
+		return args
+	}).(*capnweb.EncodedArgs)
+	return args
 }
 
 // Release implements rpc.Releaser.
@@ -104,7 +139,14 @@ func (f Func) release()                                               {}
 type stubCaller struct{ stub *capnweb.Stub }
 
 func (s stubCaller) call(ctx context.Context, arg any, done func(any, error)) {
-	answer := s.stub.Call(ctx, "", arg)
+	then(s.stub.Call(ctx, "", arg), done)
+}
+
+func (s stubCaller) callEncoded(ctx context.Context, args *capnweb.EncodedArgs, done func(any, error)) {
+	then(s.stub.CallEncoded(ctx, "", args), done)
+}
+
+func then(answer *capnweb.Promise, done func(any, error)) {
 	answer.Then(func(v any, err error) {
 		done(v, err)
 		answer.Release()

@@ -98,6 +98,16 @@ func (e *encoder) undo() {
 	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
 }
 
+// args writes a call's arguments.
+func (e *encoder) args(p *payload) error {
+	if p.encoded == nil || e.limits.digits < DefaultLimits().BigIntDigits {
+		return e.list(p.value.([]any), 1)
+	}
+	text, err := p.encoded.text(e.limits.peerVersion)
+	e.b = append(e.b, text...)
+	return err
+}
+
 func (e *encoder) list(vs []any, depth int) error {
 	e.b = append(e.b, '[')
 	for i, v := range vs {

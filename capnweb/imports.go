@@ -149,7 +149,7 @@ func (c *Conn) sendPush(head string, id int64, path []string, args *payload, cal
 	c.enc.b = b
 	if call {
 		c.enc.b = append(c.enc.b, ',')
-		if err := c.enc.list(args.value.([]any), 1); err != nil {
+		if err := c.enc.args(args); err != nil {
 			c.enc.undo()
 			return nil, err
 		}

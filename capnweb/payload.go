@@ -21,8 +21,9 @@ type ownedRef interface {
 type payload struct {
 	value    any
 	refs     []ownedRef
-	size     int        // about how many bytes were copied for it
-	promises []*Promise // those among refs that must be resolved before the value is delivered
+	size     int          // about how many bytes were copied for it
+	promises []*Promise   // those among refs that must be resolved before the value is delivered
+	encoded  *EncodedArgs // whose value it is; nil for others
 
 	tooLargeFor atomic.Int64 // the largest Limits.MessageBytes that it was found to exceed
 

@@ -83,6 +83,17 @@ func (s *Stub) Call(ctx context.Context, method string, args ...any) *Promise {
 	return callNode(ctx, s.liveNode(), path, args)
 }
 
+// CallEncoded is Call with arguments that [EncodeArgs] has made.
+func (s *Stub) CallEncoded(ctx context.Context, method string, args *EncodedArgs) *Promise {
+	var path []string
+	if method != "" {
+		path = []string{method}
+	}
+	n := s.liveNode()
+	in, _ := shortcut(n).(*importNode)
+	return callWith(ctx, n, in, path, &payload{value: args.values, size: args.size, encoded: args}, nil)
+}
+
 func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
 	in, _ := shortcut(n).(*importNode)
 	var c *Conn
@@ -93,6 +104,11 @@ func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
 	if err != nil {
 		return &Promise{node: newError(err)}
 	}
+	return callWith(ctx, n, in, path, p, b)
+}
+
+// callWith makes a call with a payload. in is the import that it goes to, if that is known, and b the map that it is part of, if it is.
+func callWith(ctx context.Context, n node, in *importNode, path []string, p *payload, b *mapBuilder) *Promise {
 	if ph, ok := n.(*placeholder); ok && (b == nil || ph.builder.depth > b.depth) {
 		b = ph.builder
 	}

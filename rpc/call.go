@@ -39,6 +39,8 @@ type Call struct {
 	in  atomic.Pointer[wire.In] // the message the parameters are in: received, until the answer, or
 	out *outMsg                 // built by Ref.Call
 
+	encoded *EncodedParams // of Ref.CallEncoded; nil for others
+
 	// Both change on the way to the callee, under mu, and not after that, except that the answer clears dst.
 	via *Conn // on whose delivery goroutine it runs
 	dst node  // the destination, counted; an object until the answer
@@ -161,6 +163,10 @@ func (c *Call) PlainParams() (params capnpfast.Message, ok bool) {
 	}
 	return params, params.IsValid()
 }
+
+// Encoded returns the parameters of a call that CallEncoded made in this process, so that what is made of them need be made only once;
+// nil for all other calls. Params returns them in any case.
+func (c *Call) Encoded() *EncodedParams { return c.encoded }
 
 // OnAnswer sets a function called, once, when the call is answered: with the error, or nil. Serve must call it before
 // anything else. f must not block.

@@ -143,6 +143,24 @@ func (m *outMsg) takeCaps() CapTable {
 type EncodedParams struct {
 	size   capnp.ObjectSize
 	memory []byte // of the struct, with all that it points to
+
+	mu      sync.Mutex
+	derived map[any]any // guarded by mu
+}
+
+// Derived returns what derive returns for these parameters, which is called once for each key. It must not call Derived.
+func (p *EncodedParams) Derived(key any, derive func() any) any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.derived[key]
+	if !ok {
+		v = derive()
+		if p.derived == nil {
+			p.derived = make(map[any]any, 1)
+		}
+		p.derived[key] = v
+	}
+	return v
 }
 
 // EncodeParams encodes parameters: place fills in a struct of size sz, as for Ref.Call. Its error is returned.
@@ -161,7 +179,7 @@ func EncodeParams(sz capnp.ObjectSize, place func(params capnp.Struct) error) (*
 	case msg.NumSegments() != 1 || msg.CapTable().Len() > 0:
 		return nil, Failedf("parameters with capabilities, or in several segments, cannot be encoded once")
 	}
-	return &EncodedParams{params.Size(), slices.Clone(seg.Data()[framing.WordBytes:])}, nil // behind the root pointer
+	return &EncodedParams{size: params.Size(), memory: slices.Clone(seg.Data()[framing.WordBytes:])}, nil // behind the root pointer
 }
 
 // newCall returns a message with a call whose parameters place has filled in. If place fails, or panics, the message is

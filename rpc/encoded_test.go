@@ -145,3 +145,48 @@ func TestWhatCannotBeEncodedOnce(t *testing.T) {
 		t.Error("a call on nothing has succeeded")
 	}
 }
+
+// TestEncodedIsKnownToTheCallee of a call within the process, and to no other; and what is made of it is made once.
+func TestEncodedIsKnownToTheCallee(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	encoded, err := EncodeParams(testSize, func(capnp.Struct) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *EncodedParams, 1)
+	own := NewLocal(callFunc(func(c *Call) {
+		c.Return(capnp.ObjectSize{}, nil)
+		got <- c.Encoded()
+	}))
+	defer own.Release()
+	promised, resolve := NewPromise()
+	defer promised.Release()
+	resolve(own, nil)
+	for _, c := range []struct {
+		name string
+		call func() *Promise
+		want *EncodedParams
+	}{
+		{"encoded", func() *Promise { return own.CallEncoded(ctx, mEcho, encoded) }, encoded},
+		{"encoded, of a promise", func() *Promise { return promised.CallEncoded(ctx, mEcho, encoded) }, encoded},
+		{"not encoded", func() *Promise { return own.Call(ctx, mEcho, testSize, nil) }, nil},
+	} {
+		p := c.call()
+		if p := <-got; p != c.want {
+			t.Errorf("%s: the callee finds %p, want %p", c.name, p, c.want)
+		}
+		p.Release()
+	}
+	params, made := new(EncodedParams), 0
+	for range 2 {
+		for _, key := range []string{"x", "y"} {
+			if got := params.Derived(key, func() any { made++; return key + "!" }); got != key+"!" {
+				t.Errorf("derived %v from %s", got, key)
+			}
+		}
+	}
+	if made != 2 {
+		t.Errorf("derived %d times, want 2", made)
+	}
+}

@@ -123,7 +123,7 @@ func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	}
 	defer r.node.unref(nil)
 	out, err := newCall(m, sz, place)
-	return p, r.sendCall(ctx, m, p, out, err)
+	return p, r.sendCall(ctx, m, p, out, nil, err)
 }
 
 // CallEncoded is Call with parameters that EncodeParams has encoded.
@@ -135,7 +135,7 @@ func (r *Ref) CallEncoded(ctx context.Context, m Method, params *EncodedParams) 
 	defer r.node.unref(nil)
 	out := newOutMsg()
 	err := out.InitEncodedCall(m.Interface, m.ID, params.size, params.memory)
-	_ = r.sendCall(ctx, m, p, out, err)
+	_ = r.sendCall(ctx, m, p, out, params, err)
 	return p
 }
 
@@ -153,8 +153,9 @@ func (r *Ref) beginCall() (p *Promise, begun bool) {
 	return p, false
 }
 
-// sendCall makes a call with a message, or fails it with err, the error of making that. gaveUp is as call's.
-func (r *Ref) sendCall(ctx context.Context, m Method, p *Promise, out *outMsg, err error) (gaveUp error) {
+// sendCall makes a call with a message, or fails it with err, the error of making that. encoded is what CallEncoded was given, or nil.
+// gaveUp is as call's.
+func (r *Ref) sendCall(ctx context.Context, m Method, p *Promise, out *outMsg, encoded *EncodedParams, err error) (gaveUp error) {
 	if err != nil {
 		ex, hidden := exceptionFor(err)
 		if hidden { // the caller's own error, for the caller: nothing to hide
@@ -173,7 +174,7 @@ func (r *Ref) sendCall(ctx context.Context, m Method, p *Promise, out *outMsg, e
 	if err := out.Join(); err != nil { // it may be read from now on
 		refused = Failedf("parameters: %v", err)
 	}
-	call := &Call{method: m, p: p, out: out, caps: out.takeCaps()}
+	call := &Call{method: m, p: p, out: out, caps: out.takeCaps(), encoded: encoded}
 	p.call = call
 	if refused != nil {
 		call.Fail(refused)
