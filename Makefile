@@ -134,8 +134,7 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
 	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,node,upgrade $(PKG)
-	GOOS=linux GOARCH=386 go vet $(PKG)
-	GOOS=windows GOARCH=amd64 go vet $(PKG)
+	go run -modfile=.ci/tools.mod .ci/typecheck.go $(PKG) # for 32 bits, and for Windows
 	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,node,upgrade $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
